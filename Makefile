@@ -1,0 +1,39 @@
+# Everything runs from a virtual environment that these targets make themselves.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL := PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet
+
+.PHONY: demo test check lint types benchmark clean
+
+demo: $(VENV)/.installed ## run sine_small as published and print Table 1 beside ours
+	$(BIN)/vihmc run sine_small --preset paper
+
+test: $(VENV)/.installed-dev ## run the tests
+	$(BIN)/python -m pytest -n 2
+
+check: lint types test ## what CI runs
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.installed-dev
+	$(BIN)/pyrefly check
+
+benchmark: $(VENV)/.installed-dev ## ratios on this machine, written to benchmarks/results
+	$(BIN)/python benchmarks/leapfrog.py
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(INSTALL) -e .
+	touch $@
+
+$(VENV)/.installed-dev: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(INSTALL) -e '.[dev]'
+	touch $@ $(VENV)/.installed
+
+clean:
+	rm -rf $(VENV) build dist

@@ -1,0 +1,72 @@
+"""vihmc: error bars for networks and neural operators, by variational inference and Hamiltonian Monte Carlo.
+
+The stages are modules, each usable alone: :mod:`vihmc.vi`, :mod:`vihmc.sensitivity`, :mod:`vihmc.subspace`,
+:mod:`vihmc.samplers`, :mod:`vihmc.predict`, :mod:`vihmc.diagnostics`. :func:`infer` joins them.
+Names are loaded when they are first used: importing the package computes and configures nothing.
+"""
+
+from importlib import import_module
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vihmc.config import (
+        MethodConfig,
+        PredictionConfig,
+        SamplerConfig,
+        SelectionConfig,
+        SensitivityConfig,
+        VIConfig,
+    )
+    from vihmc.errors import InputError
+    from vihmc.layout import ParamLayout
+    from vihmc.models.mlp import MLP
+    from vihmc.pipeline import Inference, Observer, infer
+    from vihmc.posterior import Posterior
+    from vihmc.predict import Prediction
+    from vihmc.subspace import Subspace
+
+__version__ = version("vihmc")
+
+_HOMES = {
+    "Inference": "pipeline",
+    "InputError": "errors",
+    "MLP": "models.mlp",
+    "MethodConfig": "config",
+    "Observer": "pipeline",
+    "ParamLayout": "layout",
+    "Posterior": "posterior",
+    "Prediction": "predict",
+    "PredictionConfig": "config",
+    "SamplerConfig": "config",
+    "SelectionConfig": "config",
+    "SensitivityConfig": "config",
+    "Subspace": "subspace",
+    "VIConfig": "config",
+    "infer": "pipeline",
+}
+
+__all__ = [
+    "MLP",
+    "Inference",
+    "InputError",
+    "MethodConfig",
+    "Observer",
+    "ParamLayout",
+    "Posterior",
+    "Prediction",
+    "PredictionConfig",
+    "SamplerConfig",
+    "SelectionConfig",
+    "SensitivityConfig",
+    "Subspace",
+    "VIConfig",
+    "infer",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name from its module."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'vihmc' has no attribute '{name}'")
+    return getattr(import_module(f"vihmc.{_HOMES[name]}"), name)

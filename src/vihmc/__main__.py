@@ -1,0 +1,5 @@
+"""``python -m vihmc``."""
+
+from vihmc.cli import main
+
+main()

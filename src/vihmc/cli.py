@@ -1,0 +1,128 @@
+"""The command. No science here: it turns words into a configuration and results into files and lines.
+
+Heavy imports wait until a command runs, so that help answers at once.
+"""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from vihmc.config import Config
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    help="Error bars for networks and neural operators: variational inference, then HMC on the weights that matter.",
+)
+
+
+@app.callback()
+def _main() -> None:
+    """Make `run` a subcommand even while it is the only one."""
+
+
+@app.command()
+def run(
+    problem: Annotated[str, typer.Argument(help="sine_small, sine_large, or a .toml file with settings.")],
+    out: Annotated[
+        Path | None, typer.Option(help="New directory for the results. Default: runs/PROBLEM-PRESET-NUMBER.")
+    ] = None,
+    preset: Annotated[str, typer.Option(help="paper (as published), default, or quick (small but real).")] = "default",
+    objective: Annotated[
+        str | None, typer.Option(help="elbo, or published: the objective of the paper's published code.")
+    ] = None,
+    threshold: Annotated[float | None, typer.Option(help="Share of the sensitivity to keep, in (0, 1].")] = None,
+    chains: Annotated[int | None, typer.Option(help="Number of chains.")] = None,
+    draws: Annotated[int | None, typer.Option(help="Draws per chain that count.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of everything but the data.")] = None,
+    reference: Annotated[
+        bool | None, typer.Option("--reference/--no-reference", help="Also run HMC on all parameters, to compare.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="STAGE.KEY=VALUE", help="Any other setting; repeat for more."),
+    ] = None,
+) -> None:
+    """Run the method on a problem: fit, score, select, sample, predict.
+
+    Leaves a directory with settings, draws, figures and summary.json, and prints what came out.
+
+    Examples: [bold]vihmc run sine_small --preset paper[/bold] ·
+    [bold]vihmc run sine_large --reference --set hmc.kernel=nuts[/bold]
+    """
+    flags = {
+        "vi": {"objective": objective},
+        "selection": {"threshold": threshold},
+        "hmc": {"num_chains": chains, "num_draws": draws},
+        "reference": {"enabled": reference},
+        "seed": seed,
+    }
+    config = _build_config(problem, preset, _given(flags), settings or [])
+    _configure_jax(config)
+
+    from rich.console import Console
+
+    from vihmc.console import ProgressObserver, print_outcome, table_1
+    from vihmc.evaluation import run_problem
+    from vihmc.plots import run_figures
+    from vihmc.problems import build_problem
+    from vihmc.storage import create_run_directory, next_run_directory, save_figures, save_result, save_summary
+    from vihmc.summary import summarise
+
+    console = Console()
+    built = build_problem(config.problem)
+    path = create_run_directory(out or next_run_directory(built.name, config.preset), config)
+    with ProgressObserver(console) as observer:
+        result = run_problem(built, config, observer)
+    summary = summarise(result)
+    save_result(path, result)
+    save_figures(path, run_figures(result))
+    save_summary(path, summary)
+    print_outcome(console, summary)
+    if built.name == "sine_small":
+        console.print(table_1(result))
+    console.print(f"Results are in {path}", soft_wrap=True)
+
+
+def main() -> None:
+    """Run the command; bad input ends it with one sentence and exit code 2."""
+    from vihmc.errors import InputError
+
+    try:
+        app()
+    except InputError as error:
+        print(f"vihmc: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("vihmc: interrupted; the run directory holds its settings but no results.", file=sys.stderr)
+        sys.exit(130)
+
+
+def _build_config(problem: str, preset: str, flags: dict[str, Any], settings: list[str]) -> "Config":
+    from vihmc.config import build_config, load_preset, read_toml
+
+    if not problem.endswith(".toml"):
+        return build_config(load_preset(problem, preset), flags, overrides=settings)
+    from_file = read_toml(Path(problem))
+    return build_config({"preset": Path(problem).stem}, from_file, flags, overrides=settings)
+
+
+def _given(flags: dict[str, Any]) -> dict[str, Any]:
+    """Drop the options that were not given."""
+    branches = {key: _given(value) if isinstance(value, dict) else value for key, value in flags.items()}
+    return {key: value for key, value in branches.items() if value is not None and value != {}}
+
+
+def _configure_jax(config: "Config") -> None:
+    import jax
+
+    jax.config.update("jax_enable_x64", config.precision == "float64")
+
+
+if __name__ == "__main__":
+    main()

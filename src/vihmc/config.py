@@ -1,0 +1,280 @@
+"""Every setting of a run, with its default: the only home of defaults.
+
+A run is described by one frozen tree. It is read from a preset or a TOML file,
+changed by ``stage.key=value`` overrides, checked as a whole, and stored beside
+the results. Each stage takes its own branch, so it can be used alone:
+``fit(posterior, VIConfig(num_steps=2000), rng_key)``.
+"""
+
+import json
+import tomllib
+from collections.abc import Iterable, Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from vihmc.errors import InputError, nearest
+
+PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+PositiveInt = Annotated[int, Field(gt=0)]
+Count = Annotated[int, Field(ge=0)]
+Share = Annotated[float, Field(gt=0, le=1)]
+Probability = Annotated[float, Field(gt=0, lt=1)]
+
+PRESETS = ("paper", "default", "quick")
+
+
+class Settings(BaseModel):
+    """A frozen branch of the tree; unknown keys are errors that name the nearest known one."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+
+    def __init__(self, **values: Any) -> None:
+        """Check the values; a broken rule is an :class:`InputError` in one sentence."""
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise InputError(_sentence(type(self), error)) from None
+
+
+class SineConfig(Settings):
+    """A sum of two sines, learnt by a small network from points with a gap in the middle."""
+
+    name: Literal["sine_small", "sine_large"] = Field("sine_small", description="Which of the two problems.")
+    num_points: Annotated[int, Field(ge=2)] = Field(20, description="Training points, half on either side of the gap.")
+    num_validation: Annotated[int, Field(ge=2)] = Field(300, description="Points of the validation grid.")
+    noise_std: PositiveFloat = Field(1e-3, description="Std of the noise, in the data and in the likelihood.")
+    prior_std: PositiveFloat = Field(1.0, description="Prior std of every weight and bias.")
+    data_seed: Count = Field(0, description="Seed of the noise in the data; `seed` does not change the data.")
+
+
+class VIConfig(Settings):
+    """First stage: the mean-field Gaussian fit of all parameters."""
+
+    objective: Literal["elbo", "published"] = Field(
+        "elbo", description="KL(q‖prior), the bound; or KL(prior‖q), what the paper's published code minimises."
+    )
+    num_steps: PositiveInt = Field(20_000, description="Optimiser steps at most.")
+    num_samples: PositiveInt = Field(10, description="Monte Carlo samples of q per step.")
+    learning_rate: PositiveFloat = Field(1e-2, description="Adam's step at the start.")
+    schedule: Literal["constant", "cosine", "plateau"] = Field(
+        "cosine", description="Learning rate: constant, cosine to zero, or a factor smaller on a plateau."
+    )
+    plateau_patience: PositiveInt = Field(1000, description="Steps without improvement that make a plateau.")
+    plateau_factor: Probability = Field(0.1, description="What a plateau multiplies the learning rate by.")
+    plateau_drops: Count = Field(2, description="Reductions before the next plateau means converged.")
+    stop_when_converged: bool = Field(True, description="Stop at the plateau after the last reduction.")
+    batch_size: PositiveInt | None = Field(None, description="Observations per step; all of them if not given.")
+    map_steps: Count = Field(5000, description="Steps of a maximum-a-posteriori fit that the mean starts from.")
+    initial_mean_std: PositiveFloat = Field(0.1, description="Spread of the random starting mean.")
+    initial_std: PositiveFloat = Field(0.01, description="Starting std of q.")
+    record_every: PositiveInt = Field(100, description="Steps between two records of the history.")
+
+
+class SensitivityConfig(Settings):
+    """Second stage: one score per parameter."""
+
+    method: Literal["exact", "random_signs"] = Field("exact", description="All gradients, or an unbiased estimate.")
+    inputs: Literal["training", "validation"] = Field("training", description="Where the predictions are scored.")
+    num_probes: PositiveInt = Field(256, description="Backward passes of the estimate.")
+    memory_mb: PositiveFloat = Field(256.0, description="Bound on the memory of a chunk of gradients.")
+
+
+class SelectionConfig(Settings):
+    """Which parameters HMC gets."""
+
+    rank_by: Literal["sensitivity", "random", "variance", "magnitude"] = Field(
+        "sensitivity", description="The paper's score, or a baseline of the same size."
+    )
+    rule: Literal["at_most", "at_least", "count"] = Field(
+        "at_most", description="The paper's rule, the smallest set that reaches the threshold, or a given number."
+    )
+    threshold: Share = Field(0.9, description="Share of the total sensitivity to keep.")
+    count: PositiveInt | None = Field(None, description="How many to keep, with the rule `count`.")
+    ties: Literal["error", "include", "exclude"] = Field(
+        "error", description="What to do when the cut falls between equal scores."
+    )
+
+    @model_validator(mode="after")
+    def _count_belongs_to_its_rule(self) -> Self:
+        if (self.rule == "count") != (self.count is not None):
+            raise ValueError(f"`count` goes with the rule 'count', got rule '{self.rule}' and count {self.count}")
+        return self
+
+
+class SamplerConfig(Settings):
+    """Third stage: Markov chains on the kept parameters."""
+
+    kernel: Literal["hmc", "nuts"] = Field("hmc", description="HMC with a given length, or NUTS.")
+    num_chains: PositiveInt = Field(8, description="Chains, run together.")
+    num_draws: PositiveInt = Field(1000, description="Draws of each chain that count.")
+    num_warmup: Count = Field(1000, description="Steps of each chain before them, which do not count.")
+    thin: PositiveInt = Field(1, description="Kernel steps per stored draw.")
+    start: Literal["q", "q_mean", "prior"] = Field("q", description="Where chains start.")
+    metric: Literal["q", "identity", "adapted"] = Field(
+        "adapted", description="Inverse mass matrix: variances of q, ones, or learnt in the warm-up."
+    )
+    step_size: PositiveFloat | None = Field(None, description="Leapfrog step; found by dual averaging if not given.")
+    target_acceptance: Probability = Field(0.8, description="What dual averaging aims at.")
+    trajectory: Literal["quarter_period", "paper", "fixed"] = Field(
+        "quarter_period", description="Rule for the length of an HMC trajectory."
+    )
+    posterior_var: PositiveFloat | None = Field(
+        None, description="`v` of the paper's rule π·v/(2·step); the largest variance of q if not given."
+    )
+    num_integration_steps: PositiveInt | None = Field(None, description="Leapfrog steps, with the rule `fixed`.")
+    max_integration_steps: PositiveInt = Field(1023, description="Upper bound on leapfrog steps per draw.")
+    chunk_size: PositiveInt = Field(50, description="Draws between two progress reports; never changes the draws.")
+    drop_bad_chains: bool = Field(False, description="Leave out chains that stand still or diverge.")
+
+    @model_validator(mode="after")
+    def _lengths_belong_to_their_rules(self) -> Self:
+        if self.kernel == "hmc" and (self.trajectory == "fixed") != (self.num_integration_steps is not None):
+            raise ValueError(
+                f"`num_integration_steps` goes with the trajectory 'fixed', got trajectory '{self.trajectory}' "
+                f"and num_integration_steps {self.num_integration_steps}"
+            )
+        if (self.step_size is None or self.metric == "adapted") and self.num_warmup < 100:
+            raise ValueError(
+                f"`num_warmup` must be at least 100 to find the step size or the metric, got {self.num_warmup}"
+            )
+        return self
+
+
+class ReferenceConfig(SamplerConfig):
+    """The same sampler on all parameters, to compare with."""
+
+    enabled: bool = Field(False, description="Whether to run it.")
+
+
+class PredictionConfig(Settings):
+    """Predictions at the validation inputs."""
+
+    quantiles: tuple[Probability, ...] = Field(
+        (0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975), description="Levels of the predictive quantiles."
+    )
+    num_vi_draws: PositiveInt = Field(4000, description="Draws of q for the predictions of VI alone.")
+    memory_mb: PositiveFloat = Field(256.0, description="Bound on the memory of a chunk of predictions.")
+
+
+class MethodConfig(Settings):
+    """The method, on whatever posterior."""
+
+    seed: Count = Field(0, description="Seed of everything but the data.")
+    vi: VIConfig = VIConfig()
+    sensitivity: SensitivityConfig = SensitivityConfig()
+    selection: SelectionConfig = SelectionConfig()
+    hmc: SamplerConfig = SamplerConfig()
+    reference: ReferenceConfig = ReferenceConfig()
+    prediction: PredictionConfig = PredictionConfig()
+
+
+class Config(MethodConfig):
+    """A whole run: the method and the problem it is run on."""
+
+    preset: str = Field("default", description="Where the values came from; a label, set by the command.")
+    precision: Literal["float32", "float64"] = Field("float64", description="Floating-point format.")
+    problem: SineConfig = SineConfig()
+
+
+def known_problems() -> tuple[str, ...]:
+    """Names of the problems that ship with the package."""
+    files = resources.files("vihmc.presets").iterdir()
+    return tuple(sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml")))
+
+
+def load_preset(problem: str, preset: str = "default") -> dict[str, Any]:
+    """Return the settings of a shipped problem as a nested dict: its base, then the preset on top."""
+    problems = known_problems()
+    if problem not in problems:
+        raise InputError(
+            f"`problem` must be one of {', '.join(problems)} or a .toml file, got '{problem}'."
+            + nearest(problem, problems)
+        )
+    if preset not in PRESETS:
+        raise InputError(f"`preset` must be one of {', '.join(PRESETS)}, got '{preset}'." + nearest(preset, PRESETS))
+    text = resources.files("vihmc.presets").joinpath(f"{problem}.toml").read_text(encoding="utf-8")
+    tables = tomllib.loads(text)
+    return merge(merge(tables["base"], tables.get(preset, {})), {"preset": preset})
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Return the settings of a TOML file as a nested dict."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"`{path}` must be a readable file: {error.strerror}.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"`{path}` must be valid TOML: {error}.") from None
+
+
+def parse_override(text: str) -> dict[str, Any]:
+    """Turn ``stage.key=value`` into a nested dict; the value is read as TOML, else as a string."""
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise InputError(f"`--set` must have the form stage.key=value, got '{text}'.")
+    try:
+        parsed = tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        parsed = value.strip()
+    *stages, key = name.strip().split(".")
+    override: dict[str, Any] = {key: parsed}
+    for stage in reversed(stages):
+        override = {stage: override}
+    return override
+
+
+def merge(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `base` with the leaves of `change` on top."""
+    merged = dict(base)
+    for key, value in change.items():
+        inner = merged.get(key)
+        merged[key] = merge(inner, value) if isinstance(value, Mapping) and isinstance(inner, Mapping) else value
+    return merged
+
+
+def build_config(*layers: Mapping[str, Any], overrides: Iterable[str] = ()) -> Config:
+    """Merge nested dicts from left to right, then ``stage.key=value`` overrides, and check the whole."""
+    settings: dict[str, Any] = {}
+    for layer in (*layers, *map(parse_override, overrides)):
+        settings = merge(settings, layer)
+    return Config(**settings)
+
+
+def to_toml(settings: Settings) -> str:
+    """Write settings as TOML that :func:`read_toml` and :func:`build_config` turn back into the same settings."""
+    values = settings.model_dump(mode="json", exclude_none=True)
+    scalars = {key: value for key, value in values.items() if not isinstance(value, dict)}
+    tables = {key: value for key, value in values.items() if isinstance(value, dict)}
+    blocks = [_toml_lines(scalars)] + [f"[{name}]\n{_toml_lines(table)}" for name, table in tables.items()]
+    return "\n\n".join(filter(None, blocks)) + "\n"
+
+
+def _toml_lines(values: Mapping[str, Any]) -> str:
+    # JSON writes strings, numbers, booleans and lists just as TOML does.
+    return "\n".join(f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in values.items())
+
+
+def _sentence(model: type[BaseModel], error: ValidationError) -> str:
+    """Say the first problem of a failed validation in one sentence."""
+    first = error.errors()[0]
+    path = [str(part) for part in first["loc"]]
+    name = ".".join(path) or model.__name__
+    if first["type"] == "extra_forbidden":
+        return f"`{name}` is not a known setting.{nearest(path[-1], _known_keys(model, path[:-1]))}"
+    if first["type"] == "value_error":
+        return f"{first['ctx']['error']!s}."
+    rule = first["msg"].removeprefix("Input should be ")
+    rule = rule.replace("a valid ", "a ") if rule != first["msg"] else rule[0].lower() + rule[1:]
+    return f"`{name}` must be {rule}, got {first['input']!r}."
+
+
+def _known_keys(model: type[BaseModel], path: list[str]) -> list[str]:
+    for key in path:
+        annotation = model.model_fields[key].annotation if key in model.model_fields else None
+        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+            return []
+        model = annotation
+    return list(model.model_fields)

@@ -1,0 +1,150 @@
+"""What a person sees in the terminal: progress bars, the outcome in a few lines, Table 1."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from vihmc.evaluation import HMC, VI, VIHMC, RunResult
+from vihmc.pipeline import Observer
+from vihmc.problems.sine import TABLE_1, TABLE_1_COLUMNS, table_1_order
+from vihmc.samplers.kernel import StepInfo
+from vihmc.vi import VIInfo
+
+STAGE_TITLES = {
+    "vi": "1 VI fit",
+    "sensitivity": "2 sensitivity",
+    "hmc": "3 HMC on the kept",
+    "reference": "  HMC on all",
+    "prediction": "4 prediction",
+}
+
+
+class ProgressObserver(Observer):
+    """Draws one bar per stage; the bar of the chains also tells their acceptance and divergences."""
+
+    def __init__(self, console: Console) -> None:
+        """Draw on `console`."""
+        super().__init__()
+        columns = (
+            TextColumn("{task.description:<20}"),
+            BarColumn(bar_width=28),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(elapsed_when_finished=True),
+            TextColumn("{task.fields[note]}"),
+        )
+        self._progress = Progress(*columns, console=console)
+        self._task: TaskID | None = None
+        self._warmup_done = 0
+        self._divergences = 0
+
+    def __enter__(self) -> "ProgressObserver":
+        """Start drawing."""
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop drawing."""
+        self._progress.stop()
+
+    @contextmanager
+    def stage(self, name: str, total: int) -> Iterator[None]:
+        """Draw the bar of a stage."""
+        self._task = self._progress.add_task(STAGE_TITLES.get(name, name), total=total, note="")
+        self._warmup_done = self._divergences = 0
+        with super().stage(name, total):
+            yield
+        self._progress.update(self._task, total=total, completed=total)
+
+    def on_vi(self, done: int, info: VIInfo) -> None:
+        """Move the bar of the fit."""
+        self._update(done, f"loss {float(info.loss):.4g}")
+
+    def on_steps(self, phase: str, done: int, info: StepInfo) -> None:
+        """Move the bar of the chains."""
+        acceptance = float(np.mean(info.acceptance_rate))
+        if phase == "warmup":
+            self._warmup_done = done
+            self._update(done, f"warm-up, acceptance {acceptance:.2f}")
+        else:
+            self._divergences += int(np.sum(info.is_divergent))
+            chains = np.shape(info.acceptance_rate)[1]
+            self._update(
+                self._warmup_done + done,
+                f"{chains} chains, acceptance {acceptance:.2f}, {self._divergences} divergences",
+            )
+
+    def _update(self, done: int, note: str) -> None:
+        if self._task is not None:
+            self._progress.update(self._task, completed=done, note=note)
+
+
+def print_outcome(console: Console, summary: dict[str, Any]) -> None:
+    """Say what came out, warnings included."""
+    hmc, diagnostics, predictive = summary["hmc"], summary["diagnostics"], summary["predictive"]
+    console.print(f"VI: {summary['vi']['message']}")
+    console.print(
+        f"Kept {summary['num_kept']} of {summary['num_params']} parameters, "
+        f"{summary['captured_share']:.1%} of the first-order variance."
+    )
+    console.print(
+        f"HMC: acceptance {hmc['acceptance']:.2f}, step {hmc['step_size']:.3g}, "
+        f"{hmc['num_integration_steps']:.0f} leapfrog steps and {hmc['seconds_per_draw'] * 1e3:.3g} ms a draw, "
+        f"{hmc['divergences']} divergences."
+    )
+    console.print(
+        f"Predictions: RMSE {predictive['rmse']:.4g}, mean epistemic std {predictive['mean_epistemic_std']:.4g}; "
+        f"R-hat at most {diagnostics['rhat_max']:.3f}, bulk ESS at least {diagnostics['ess_bulk_min']:.0f}."
+    )
+    if diagnostics["rhat_max"] > 1.05:
+        console.print(
+            "[bold]The chains have not converged[/bold]: R-hat of some prediction is above 1.05. "
+            "Raise hmc.num_draws and hmc.num_warmup."
+        )
+    left_out = " and left out" if hmc["bad_chains_left_out"] else ""
+    for chain, reason in hmc["bad_chains"].items():
+        console.print(f"Chain {chain} is bad{left_out}: {reason}.")
+    if "agreement_with_reference" in summary:
+        ratio = {name: value["rms_log_std_ratio"] for name, value in summary["agreement_with_reference"].items()}
+        console.print(
+            f"Against HMC on all parameters, RMS log ratio of the predictive std: "
+            f"VI-HMC {ratio['vihmc']:.3f}, VI {ratio['vi']:.3f}."
+        )
+
+
+def table_1(result: RunResult) -> Table:
+    """The paper's Table 1 with our numbers beside it, in the paper's order of neurons."""
+    table = Table(title="sine_small: mean ± std, published above ours")
+    table.add_column("")
+    for column in TABLE_1_COLUMNS:
+        table.add_column(column, justify="right")
+    for method in (VI, HMC, VIHMC):
+        published = TABLE_1[method]
+        table.add_row(f"{method}, paper", *map(_cell, published["mean"], published["std"]), style="dim")
+        if method in result.methods:
+            mean, std = _moments(result, method)
+            table.add_row(f"{method}, ours", *map(_cell, mean, std), end_section=True)
+    return table
+
+
+def _moments(result: RunResult, method: str) -> tuple[list[float], list[float | None]]:
+    """Mean and std in the order of the table; the std of a frozen parameter is None."""
+    q = result.inference.vi.q
+    mean, std = np.array(q.mean), np.array(q.std)
+    stds: list[float | None] = std.tolist()
+    sampled = result.methods[method].sampled
+    if sampled is not None:
+        kept = np.asarray(sampled.subspace.kept)
+        mean[kept] = sampled.draws.mean(axis=0)
+        sampled_std = dict(zip(kept.tolist(), sampled.draws.std(axis=0, ddof=1).tolist(), strict=True))
+        stds = [sampled_std.get(index) for index in range(mean.size)]
+    order = table_1_order(mean)
+    return mean[order].tolist(), [stds[index] for index in order]
+
+
+def _cell(mean: float | None, std: float | None) -> str:
+    return f"{mean:.3g} fixed" if std is None else f"{mean:.3g} ± {std:.2g}"

@@ -1,0 +1,192 @@
+"""The method on one screen.
+
+1. **VI**: fit independent Gaussians to all parameters.
+2. **Sensitivity**: score how much each parameter moves the prediction; keep the few that matter.
+3. **HMC**: sample the kept parameters exactly, with the others frozen at the mean of the fit.
+4. **Prediction**: average the model over the draws.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import jax
+import numpy as np
+from jaxtyping import Array
+
+from vihmc import predict as prediction
+from vihmc import sensitivity, vi
+from vihmc.config import MethodConfig, SamplerConfig
+from vihmc.diagnostics import find_bad_chains
+from vihmc.errors import InputError
+from vihmc.posterior import Posterior, check_inputs_like
+from vihmc.predict import Prediction
+from vihmc.samplers import Chains, draw_starts, sample
+from vihmc.samplers.kernel import StepInfo, Tuning
+from vihmc.sensitivity import Scores
+from vihmc.subspace import Subspace, select, whole_space
+from vihmc.types import Inputs, Key, Params
+from vihmc.vi import MeanField, VIResult
+
+
+class Observer:
+    """Is told how a run goes. This one listens to nothing; the command line has one that draws progress bars."""
+
+    def __init__(self) -> None:
+        """Start with no time spent."""
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def stage(self, name: str, total: int) -> Iterator[None]:
+        """Surround a stage of `total` steps; measures its wall time."""
+        began = time.perf_counter()
+        yield
+        self.seconds[name] = time.perf_counter() - began
+
+    def on_vi(self, done: int, info: vi.VIInfo) -> None:
+        """Hear about the fit: steps done, mean loss since the last call."""
+
+    def on_steps(self, phase: str, done: int, info: StepInfo) -> None:
+        """Hear about the chains: phase, steps done in it, statistics since the last call."""
+
+
+@dataclass(frozen=True, eq=False)
+class Sampled:
+    """Chains on a subspace, those that went wrong named and, if asked for, left out."""
+
+    subspace: Subspace
+    chains: Chains
+    tuning: Tuning
+    bad_chains: dict[int, str]
+    dropped: bool
+
+    @property
+    def draws(self) -> np.ndarray:
+        """All draws of the kept parameters, one after the other."""
+        return self.chains.positions.reshape(-1, self.subspace.num_kept)
+
+
+@dataclass(frozen=True, eq=False)
+class Inference:
+    """What the method found; :meth:`predict` is what it was done for."""
+
+    posterior: Posterior
+    vi: VIResult
+    scores: Scores
+    sampled: Sampled
+
+    @property
+    def subspace(self) -> Subspace:
+        """The kept parameters."""
+        return self.sampled.subspace
+
+    def predict(
+        self, inputs: Inputs, *, quantiles: tuple[float, ...] = (0.025, 0.5, 0.975), memory_mb: float = 256.0
+    ) -> Prediction:
+        """Predict with error bars."""
+        inputs = check_inputs_like("inputs", inputs, self.posterior.inputs)
+        return prediction.predict(
+            self.subspace.restrict(self.posterior.predict),
+            self.sampled.draws,
+            inputs,
+            noise_std=self.posterior.noise_std,
+            quantiles=quantiles,
+            memory_mb=memory_mb,
+        )
+
+
+def infer(
+    posterior: Posterior,
+    config: MethodConfig | None = None,
+    *,
+    initial_params: Params | None = None,
+    validation: tuple[Inputs, Array] | None = None,
+    observer: Observer | None = None,
+) -> Inference:
+    """Run the method on a posterior.
+
+    Args:
+        posterior: Model, prior, likelihood and data.
+        config: Settings of all stages.
+        initial_params: Where the fit starts, a tree like the model's; small random numbers if not given.
+        validation: Inputs and targets to follow the fit on, and to score predictions at if so configured.
+        observer: Hears about progress.
+    """
+    config, observer = config or MethodConfig(), observer or Observer()
+    key_vi, key_scores, key_selection, key_hmc = jax.random.split(jax.random.key(config.seed), 4)
+
+    initial_mean = None if initial_params is None else posterior.layout.ravel(initial_params)
+
+    with observer.stage("vi", config.vi.num_steps):
+        fitted = vi.fit(
+            posterior,
+            config.vi,
+            key_vi,
+            initial_mean=initial_mean,
+            validation=validation,
+            on_record=observer.on_vi,
+        )
+    q = fitted.q
+
+    with observer.stage("sensitivity", 1):
+        inputs = _scoring_inputs(posterior, config, validation)
+        scores = sensitivity.score(posterior.predict, q.mean, q.std, inputs, config.sensitivity, key_scores)
+        subspace = select(scores.values, config.selection, mean=q.mean, std=q.std, rng_key=key_selection)
+
+    with observer.stage("hmc", config.hmc.num_warmup + config.hmc.num_draws):
+        sampled = sample_subspace(posterior, q, subspace, config.hmc, key_hmc, on_steps=observer.on_steps)
+    return Inference(posterior, fitted, scores, sampled)
+
+
+def sample_subspace(
+    posterior: Posterior,
+    q: MeanField,
+    subspace: Subspace,
+    config: SamplerConfig,
+    rng_key: Key,
+    *,
+    on_steps: Callable[[str, int, StepInfo], None] | None = None,
+) -> Sampled:
+    """Sample the posterior of the kept parameters given that the others are what `subspace` holds them at."""
+    key_start, key_chains = jax.random.split(rng_key)
+    starts = draw_starts(
+        key_start,
+        config.start,
+        num_chains=config.num_chains,
+        mean=q.mean,
+        std=q.std,
+        prior_std=posterior.prior_std,
+    )
+    chains, tuning = sample(
+        subspace.restrict(posterior.log_density),
+        subspace.extract(starts),
+        config,
+        key_chains,
+        initial_var=subspace.extract(q.std**2),
+        on_steps=on_steps,
+    )
+    bad = find_bad_chains(chains)
+    good = [chain for chain in range(chains.num_chains) if chain not in bad]
+    dropped = bool(config.drop_bad_chains and bad and good)
+    return Sampled(subspace, chains.keep(good) if dropped else chains, tuning, bad, dropped)
+
+
+def sample_everything(
+    posterior: Posterior,
+    q: MeanField,
+    config: SamplerConfig,
+    rng_key: Key,
+    *,
+    on_steps: Callable[[str, int, StepInfo], None] | None = None,
+) -> Sampled:
+    """Sample all parameters: the reference that the method is judged by."""
+    return sample_subspace(posterior, q, whole_space(q.mean), config, rng_key, on_steps=on_steps)
+
+
+def _scoring_inputs(posterior: Posterior, config: MethodConfig, validation: tuple[Inputs, Array] | None) -> Inputs:
+    if config.sensitivity.inputs == "training":
+        return posterior.inputs
+    if validation is None:
+        raise InputError("`sensitivity.inputs` must be 'training' without validation data, got 'validation'.")
+    return check_inputs_like("validation", validation[0], posterior.inputs)

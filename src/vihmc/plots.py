@@ -1,0 +1,185 @@
+"""Figures of a run. Each function takes results and returns a Figure; none shows or saves it.
+
+Colours are those of Okabe and Ito, which people with any colour vision can tell apart; lines also differ in style.
+"""
+
+import math
+from collections.abc import Callable
+
+import jax.numpy as jnp
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from vihmc.evaluation import HMC, VI, VIHMC, MethodResult, RunResult
+from vihmc.problems.sine import TABLE_1_COLUMNS, table_1_order
+from vihmc.subspace import captured_share
+
+BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#666666"
+METHOD_STYLE = {VI: (ORANGE, "--"), VIHMC: (BLUE, "-"), HMC: (GREEN, "-.")}
+SAMPLES = 30
+
+
+def run_figures(result: RunResult) -> dict[str, Figure]:
+    """All figures that a run can have, by name."""
+    builders: dict[str, Callable[[RunResult], Figure]] = {"training": training, "sensitivity": sensitivity}
+    if _is_curve(result):
+        builders |= {"predictions": predictions, "uncertainty": uncertainty}
+    if result.problem.name == "sine_small":
+        builders["joint"] = joint
+    return {name: build(result) for name, build in builders.items()}
+
+
+def training(result: RunResult) -> Figure:
+    """Loss and error of the fit, step by step."""
+    history = result.inference.vi.history
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    loss_axes, error_axes = figure.subplots(1, 2)
+    name = "Negative ELBO" if result.config.vi.objective == "elbo" else "Published loss"
+    loss_axes.plot(history.step, history.loss, color=BLUE)
+    loss_axes.set(xlabel="Optimiser step", ylabel=f"{name} (nats)", title="Variational fit: loss")
+    loss_axes.set_yscale("symlog", linthresh=max(1.0, abs(float(np.min(history.loss)))))
+    error_axes.plot(history.step, history.training_mse, color=BLUE, label="training")
+    if np.any(np.isfinite(history.validation_mse)):
+        error_axes.plot(history.step, history.validation_mse, color=RED, linestyle="--", label="validation")
+    error_axes.set(
+        xlabel="Optimiser step", ylabel="Mean square error (y²)", yscale="log", title="Error at the mean of q"
+    )
+    error_axes.legend()
+    return _finish(figure)
+
+
+def sensitivity(result: RunResult) -> Figure:
+    """Share of the variance that the n most sensitive parameters hold, and the distribution of scores."""
+    values = np.asarray(result.inference.scores.values, dtype=float)
+    kept = result.inference.subspace.num_kept
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    share_axes, histogram_axes = figure.subplots(1, 2)
+    numbers = np.arange(1, values.size + 1)
+    share_axes.plot(
+        numbers, captured_share(values), color=BLUE, marker="o" if values.size < 20 else "", label="captured"
+    )
+    share_axes.axhline(
+        result.config.selection.threshold,
+        color=GREY,
+        linestyle=":",
+        label=f"threshold {result.config.selection.threshold:g}",
+    )
+    share_axes.axvline(kept, color=RED, linestyle="--", label=f"{kept} of {values.size} kept")
+    share_axes.set(
+        xlabel="Number of parameters, most sensitive first",
+        ylabel="Share of Σ S²",
+        ylim=(0, 1.04),
+        title="Captured variance",
+    )
+    share_axes.legend(loc="lower right")
+    limit = np.quantile(values, 0.99) if values.size > 100 else values.max()
+    histogram_axes.hist(values[values <= limit], bins=min(40, max(6, values.size // 3)), color=BLUE, edgecolor="white")
+    histogram_axes.set(xlabel="Score S² (y²)", ylabel="Number of parameters", title="Sensitivity scores")
+    histogram_axes.ticklabel_format(axis="x", scilimits=(-2, 3))
+    return _finish(figure)
+
+
+def predictions(result: RunResult) -> Figure:
+    """Mean, band and draws of every method, with the data and the truth."""
+    methods = {name: result.methods[name] for name in (VI, HMC, VIHMC) if name in result.methods}
+    figure = Figure(figsize=(4.4 * len(methods), 3.9), layout="constrained")
+    for axes, (name, method) in zip(_row(figure, len(methods)), methods.items(), strict=True):
+        _prediction_panel(axes, result, method)
+        axes.set_title(name)
+    figure.axes[0].set_ylabel("y")
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+    return _finish(figure)
+
+
+def uncertainty(result: RunResult) -> Figure:
+    """Width of the error bars of every method over the input."""
+    x = _curve_input(result)
+    figure = Figure(figsize=(6.5, 3.9), layout="constrained")
+    axes = figure.subplots()
+    for name, method in result.methods.items():
+        color, style = METHOD_STYLE[name]
+        axes.plot(x, method.prediction.epistemic_std[:, 0], color=color, linestyle=style, linewidth=2, label=name)
+    _mark_data(axes, result)
+    axes.set(xlabel="x", ylabel="Epistemic std of y", yscale="log", title="How sure is each method?")
+    axes.legend()
+    return _finish(figure)
+
+
+def joint(result: RunResult) -> Figure:
+    """The pair (φ₂, a) under every method: correlated in truth, which mean-field VI cannot see."""
+    methods = {name: result.methods[name] for name in (VI, VIHMC, HMC) if name in result.methods}
+    figure = Figure(figsize=(4.0 * len(methods), 3.6), layout="constrained")
+    for axes, (name, method) in zip(_row(figure, len(methods)), methods.items(), strict=True):
+        draws = _parameter_draws(result, method)
+        order = table_1_order(draws.mean(axis=0))
+        phi_2, a = (draws[:, order[TABLE_1_COLUMNS.index(column)]] for column in ("phi_2", "a"))
+        correlation = np.corrcoef(phi_2, a)[0, 1] if min(np.ptp(phi_2), np.ptp(a)) > 0 else math.nan
+        label = f"correlation {correlation:.2f}" if math.isfinite(correlation) else "one of them frozen"
+        axes.plot(phi_2, a, ".", color=METHOD_STYLE[name][0], markersize=3, alpha=0.4, label=label)
+        axes.set(xlabel="φ₂ (rad)", ylabel="a (units of y)", title=name)
+        axes.legend(loc="upper right")
+        axes.locator_params(nbins=5)
+    return _finish(figure)
+
+
+def _prediction_panel(axes: Axes, result: RunResult, method: MethodResult) -> None:
+    x, predicted = _curve_input(result), method.prediction
+    low, high = predicted.epistemic_quantiles[0][:, 0], predicted.epistemic_quantiles[-1][:, 0]
+    level = predicted.levels[-1] - predicted.levels[0]
+    axes.fill_between(x, low, high, color=BLUE, alpha=0.25, linewidth=0, label=f"{level:.0%} band")
+    draws = method.functions[:SAMPLES, :, 0]
+    axes.plot(x, draws.T, color=BLUE, alpha=0.25, linewidth=0.6)
+    axes.plot([], [], color=BLUE, alpha=0.5, linewidth=0.8, label="draws")
+    axes.plot(x, predicted.mean[:, 0], color="black", linewidth=1.8, label="mean")
+    truth = np.asarray(result.problem.validation_targets)[:, 0]
+    axes.plot(x, truth, color=RED, linestyle="--", linewidth=1.5, label="truth")
+    posterior = result.problem.posterior
+    axes.plot(
+        np.asarray(posterior.inputs)[:, 0],
+        np.asarray(posterior.targets)[:, 0],
+        "o",
+        color="white",
+        markeredgecolor="black",
+        markersize=5,
+        label="data",
+    )
+    margin = 0.5 * np.ptp(truth)
+    axes.set(xlabel="x", ylim=(truth.min() - margin, truth.max() + margin))
+
+
+def _mark_data(axes: Axes, result: RunResult) -> None:
+    inputs = np.asarray(result.problem.posterior.inputs)[:, 0]
+    axes.plot(
+        inputs, np.full_like(inputs, 0.02), "|", color="black", transform=axes.get_xaxis_transform(), label="data"
+    )
+
+
+def _parameter_draws(result: RunResult, method: MethodResult) -> np.ndarray:
+    if method.sampled is None:
+        q = result.inference.vi.q
+        noise = np.random.default_rng(0).normal(size=(2000, q.mean.shape[0]))
+        return np.asarray(q.mean) + np.asarray(q.std) * noise
+    return np.asarray(method.sampled.subspace.embed(jnp.asarray(method.sampled.draws)))
+
+
+def _is_curve(result: RunResult) -> bool:
+    inputs, targets = result.problem.validation_inputs, result.problem.validation_targets
+    return getattr(inputs, "shape", (0, 0))[1:] == (1,) and targets.shape[1:] == (1,)
+
+
+def _curve_input(result: RunResult) -> np.ndarray:
+    return np.asarray(result.problem.validation_inputs)[:, 0]
+
+
+def _row(figure: Figure, columns: int) -> list[Axes]:
+    return list(figure.subplots(1, columns, squeeze=False)[0])
+
+
+def _finish(figure: Figure) -> Figure:
+    for axes in figure.axes:
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(alpha=0.25, linewidth=0.6)
+        axes.set_axisbelow(True)
+    return figure

@@ -1,0 +1,194 @@
+r"""The posterior of a model's parameters: the one object that every stage shares.
+
+.. math::
+    \log p(\theta \mid D) = \log N(\theta; 0, \mathrm{prior\_std}^2)
+    + \sum_j \log N(y_j; F_\theta(x_j), \mathrm{noise\_std}^2) + \mathrm{const}
+
+VI maximises a bound on it, HMC samples it, prediction averages over it. It is a
+pytree whose arrays are its leaves, so compiled functions take it as an argument.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from vihmc.errors import InputError
+from vihmc.layout import ParamLayout
+from vihmc.types import Apply, Inputs, Params, Vector
+
+_LOG_2PI = math.log(2 * math.pi)
+
+
+def log_normal(residual: Array, *, std: Array) -> Array:
+    """Sum of log N(residual; 0, std²); `std` broadcasts against the last axes."""
+    log_std = jnp.broadcast_to(jnp.log(std), residual.shape)
+    return -0.5 * jnp.sum((residual / std) ** 2) - jnp.sum(log_std) - 0.5 * residual.size * _LOG_2PI
+
+
+@dataclass(frozen=True, eq=False)
+class Posterior:
+    """Gaussian prior and Gaussian likelihood around a model. Build it with :meth:`of`.
+
+    Attributes:
+        apply: The model, ``apply(params, inputs)``.
+        layout: Where each parameter sits in the flat vector.
+        inputs: Training inputs, observations along the leading axis.
+        targets: Training targets, of the shape that the model returns.
+        prior_std: Prior standard deviation, one number or one per parameter.
+        noise_std: Standard deviation of the observation noise, one number or one per output.
+    """
+
+    apply: Apply
+    layout: ParamLayout
+    inputs: Inputs
+    targets: Array
+    prior_std: Array
+    noise_std: Array
+
+    @classmethod
+    def of(
+        cls,
+        apply: Apply,
+        params: Params,
+        inputs: Inputs,
+        targets: Any,
+        *,
+        prior_std: Any,
+        noise_std: Any,
+    ) -> "Posterior":
+        """Check everything that can be checked before tracing, and build the posterior.
+
+        Args:
+            apply: A pure function of a parameter tree and inputs.
+            params: An example tree of parameters; only its structure and shapes are used.
+            inputs: An array or a pytree of arrays with a common leading axis.
+            targets: What the model should return for `inputs`, same shape.
+            prior_std: One positive number, or a tree like `params` with one number per leaf.
+            noise_std: One positive number, or one per entry of the last axis of `targets`.
+
+        Raises:
+            InputError: If shapes disagree, data are not finite or a std is not positive.
+        """
+        layout = ParamLayout.of(params)
+        dtype = jnp.result_type(float)
+        inputs = jax.tree.map(lambda leaf: _finite("inputs", leaf, dtype), inputs)
+        targets = _finite("targets", targets, dtype)
+        _check_lengths(inputs, targets)
+        _check_prediction(apply, layout, inputs, targets, dtype)
+        if jax.tree_util.all_leaves([prior_std]):
+            prior_std = _positive("prior_std", prior_std, "the standard deviation of the prior", dtype)
+            if prior_std.ndim:
+                raise InputError(f"`prior_std` must be one number or a tree with one per leaf, got {prior_std}.")
+        else:
+            leaves = jax.tree.map(lambda s: _positive("prior_std", s, "a standard deviation", dtype), prior_std)
+            prior_std = layout.spread(leaves)
+        noise_std = _positive("noise_std", noise_std, "the standard deviation of the observation noise", dtype)
+        if noise_std.ndim and noise_std.shape != targets.shape[-1:]:
+            raise InputError(
+                f"`noise_std` must be one number or one per output, shape {targets.shape[-1:]}, "
+                f"got shape {noise_std.shape}."
+            )
+        return cls(apply, layout, inputs, targets, prior_std, noise_std)
+
+    @property
+    def num_params(self) -> int:
+        """Number of scalar parameters."""
+        return self.layout.size
+
+    @property
+    def num_observations(self) -> int:
+        """Length of the leading axis of the data."""
+        return self.targets.shape[0]
+
+    def predict(self, theta: Vector, inputs: Inputs) -> Array:
+        """Run the model on a parameter vector."""
+        return self.apply(self.layout.unravel(theta), inputs)
+
+    def log_prior(self, theta: Vector) -> Array:
+        """Log density of the prior, normalised."""
+        return log_normal(theta, std=self.prior_std)
+
+    def log_likelihood(self, theta: Vector, batch: Array | None = None) -> Array:
+        """Log likelihood of all data, or an unbiased estimate of it from the observations in `batch`."""
+        if batch is None:
+            return log_normal(self.targets - self.predict(theta, self.inputs), std=self.noise_std)
+        inputs, targets = jax.tree.map(lambda leaf: leaf[batch], (self.inputs, self.targets))
+        scale = self.num_observations / batch.shape[0]
+        return scale * log_normal(targets - self.predict(theta, inputs), std=self.noise_std)
+
+    def log_density(self, theta: Vector) -> Array:
+        """Log of prior times likelihood: the target of HMC."""
+        return self.log_prior(theta) + self.log_likelihood(theta)
+
+
+jax.tree_util.register_dataclass(
+    Posterior,
+    data_fields=["inputs", "targets", "prior_std", "noise_std"],
+    meta_fields=["apply", "layout"],
+)
+
+
+def check_inputs_like(name: str, inputs: Inputs, example: Inputs) -> Inputs:
+    """Return `inputs` as finite arrays, after checking that they are shaped like `example` but for their length."""
+    dtype = jnp.result_type(float)
+    inputs = jax.tree.map(lambda leaf: _finite(name, leaf, dtype), inputs)
+    shapes, expected = (
+        [leaf.shape[1:] for leaf in jax.tree.leaves(tree)] if tree is not None else [] for tree in (inputs, example)
+    )
+    if jax.tree.structure(inputs) != jax.tree.structure(example) or shapes != expected:
+        raise InputError(
+            f"`{name}` must have the shapes (n, …) of the training inputs, {expected} after the first axis, "
+            f"got {shapes}."
+        )
+    return inputs
+
+
+def _finite(name: str, value: Any, dtype: Any) -> Array:
+    array = np.asarray(value)
+    if not np.issubdtype(array.dtype, np.number) or np.issubdtype(array.dtype, np.complexfloating):
+        raise InputError(f"`{name}` must be real numbers, got dtype {array.dtype}.")
+    if array.ndim == 0 or array.shape[0] == 0:
+        raise InputError(f"`{name}` must have at least one observation on its first axis, got shape {array.shape}.")
+    bad = np.argwhere(~np.isfinite(array))
+    if len(bad):
+        where = tuple(bad[0].tolist())
+        raise InputError(f"`{name}` must be finite, got {array[where]} at index {where} ({len(bad)} in all).")
+    return jnp.asarray(array, dtype)
+
+
+def _positive(name: str, value: Any, meaning: str, dtype: Any) -> Array:
+    try:
+        array = np.asarray(value, dtype=float)
+    except (TypeError, ValueError):
+        raise InputError(f"`{name}` must be a positive number, got {value!r}. It is {meaning}.") from None
+    if array.ndim > 1 or not np.all(np.isfinite(array) & (array > 0)):
+        raise InputError(f"`{name}` must be positive and finite, got {value}. It is {meaning}.")
+    return jnp.asarray(array, dtype)
+
+
+def _check_lengths(inputs: Inputs, targets: Array) -> None:
+    lengths = {leaf.shape[0] for leaf in jax.tree.leaves(inputs)}
+    if lengths != {targets.shape[0]}:
+        raise InputError(
+            f"`inputs` and `targets` must have the same number of observations, "
+            f"got {sorted(lengths)} and {targets.shape[0]}."
+        )
+
+
+def _check_prediction(apply: Apply, layout: ParamLayout, inputs: Inputs, targets: Array, dtype: Any) -> None:
+    vector = jax.ShapeDtypeStruct((layout.size,), dtype)
+    try:
+        predicted = jax.eval_shape(lambda theta: apply(layout.unravel(theta), inputs), vector)
+    except (TypeError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise InputError(f"`apply(params, inputs)` must accept the given inputs, got an error: {reason}") from error
+    shape = getattr(predicted, "shape", None)
+    if shape != targets.shape:
+        raise InputError(
+            f"`targets` must have the shape that `apply(params, inputs)` returns, {shape}, got {targets.shape}."
+        )

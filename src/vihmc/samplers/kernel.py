@@ -1,0 +1,43 @@
+"""What a kernel is: a pair of pure functions on the state of one chain.
+
+A new kernel is one new file that builds a :class:`Kernel`. Everything a kernel can be tuned by is in
+:class:`Tuning`, whose numbers are traced, so that tuning never compiles anything again.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from jaxtyping import Array
+
+from vihmc.types import Key, LogDensity
+
+
+class Tuning(NamedTuple):
+    """What the warm-up finds and the draws use."""
+
+    step_size: Array
+    inverse_mass_matrix: Array
+    """Diagonal of the inverse mass matrix: variances, in squared units of the parameters."""
+    num_integration_steps: Array
+    """Leapfrog steps per draw; a kernel that finds its own length ignores it."""
+
+
+class StepInfo(NamedTuple):
+    """What a person looks at, one number per step and chain."""
+
+    acceptance_rate: Array
+    is_divergent: Array
+    energy: Array
+    num_gradients: Array
+
+
+class Kernel(NamedTuple):
+    """A Markov transition.
+
+    Attributes:
+        init: ``init(position, logdensity_fn)`` gives the state of a chain; it has a field `position`.
+        step: ``step(rng_key, state, logdensity_fn, tuning)`` gives the next state and a :class:`StepInfo`.
+    """
+
+    init: Callable[[Array, LogDensity], Any]
+    step: Callable[[Key, Any, LogDensity, Tuning], tuple[Any, StepInfo]]

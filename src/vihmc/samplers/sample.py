@@ -1,0 +1,79 @@
+"""Chains from start to end: initialise, warm up, draw."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Array, Float
+
+from vihmc.config import SamplerConfig
+from vihmc.samplers.chains import Chains, init_chains, run_chains
+from vihmc.samplers.hmc import hmc
+from vihmc.samplers.kernel import Kernel, StepInfo, Tuning
+from vihmc.samplers.nuts import nuts
+from vihmc.samplers.warmup import warm_up
+from vihmc.types import Key, LogDensity
+
+OnSteps = Callable[[str, int, StepInfo], None]
+"""Called with the phase ("warmup" or "draws"), the steps done in it, and the statistics since the last call."""
+
+
+class SampleResult(NamedTuple):
+    """Draws, and what they were drawn with."""
+
+    chains: Chains
+    tuning: Tuning
+
+
+def build_kernel(config: SamplerConfig) -> Kernel:
+    """Return the configured kernel."""
+    return nuts(config.max_integration_steps) if config.kernel == "nuts" else hmc()
+
+
+def sample(
+    logdensity_fn: LogDensity,
+    starts: Float[Array, "chains dim"],
+    config: SamplerConfig,
+    rng_key: Key,
+    *,
+    initial_var: Float[Array, " dim"],
+    on_steps: OnSteps | None = None,
+) -> SampleResult:
+    """Sample a density with several chains.
+
+    Args:
+        logdensity_fn: The unnormalised log density of one position.
+        starts: One starting position per chain.
+        config: Kernel, metric, step size, trajectory rule and numbers of draws.
+        rng_key: Random key.
+        initial_var: First guess of the variance of each coordinate (of q, say): the metric unless it is identity.
+        on_steps: Progress.
+    """
+    key_warmup, key_draws = jax.random.split(rng_key)
+    kernel = build_kernel(config)
+    state, tuning = warm_up(
+        logdensity_fn,
+        kernel,
+        init_chains(logdensity_fn, kernel, starts),
+        key_warmup,
+        config,
+        initial_var=np.asarray(initial_var),
+        on_chunk=_in_phase(on_steps, "warmup"),
+    )
+    chains = run_chains(
+        logdensity_fn,
+        kernel,
+        state,
+        tuning,
+        key_draws,
+        num_draws=config.num_draws,
+        thin=config.thin,
+        chunk_size=config.chunk_size,
+        on_chunk=_in_phase(on_steps, "draws"),
+    )
+    return SampleResult(chains, tuning)
+
+
+def _in_phase(on_steps: OnSteps | None, phase: str) -> Callable[[int, StepInfo], None] | None:
+    return None if on_steps is None else lambda done, info: on_steps(phase, done, info)

@@ -1,0 +1,43 @@
+r"""How long an HMC trajectory is.
+
+In a Gaussian direction of standard deviation s (in units of the metric) the dynamics are a pendulum of period
+:math:`2\pi s`, and a quarter of it, :math:`\pi s/2`, brings a fresh, independent position. The rules:
+
+- ``quarter_period``: a quarter period of the slowest direction, :math:`\pi s_{max}/(2\,\text{step})` steps.
+- ``paper``: :math:`\pi v/(2\,\text{step})` steps with a *variance* v where a standard deviation belongs, as published.
+- ``fixed``: a given number of steps.
+"""
+
+import math
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from vihmc.config import SamplerConfig
+
+
+def trajectory_time(config: SamplerConfig, *, slowest_std: float, largest_var: float) -> float:
+    """Integration time of a trajectory under the rules that have one."""
+    if config.trajectory == "paper":
+        return math.pi * (config.posterior_var or largest_var) / 2
+    return math.pi * slowest_std / 2
+
+
+def num_steps_for(config: SamplerConfig, step_size: Array | float, time: Array | float) -> Array:
+    """Leapfrog steps that cover `time`, at least 1 and at most `max_integration_steps`."""
+    if config.num_integration_steps is not None:
+        return jnp.asarray(config.num_integration_steps)
+    # Half a step of slack: the paper's step counts come from dividing rounded decimals.
+    steps = jnp.floor(time / step_size + 0.5)
+    return jnp.clip(steps, 1, config.max_integration_steps).astype(int)
+
+
+def slowest_direction_std(
+    positions: Float[np.ndarray, "draws dim"], inverse_mass_matrix: Float[np.ndarray, " dim"]
+) -> float:
+    """Largest standard deviation over all directions of whitened draws (as seen by the metric)."""
+    whitened = (positions - positions.mean(axis=0)) / np.sqrt(inverse_mass_matrix)
+    # The Gram matrix of the draws has the eigenvalues of the covariance and is small whatever the dimension.
+    rows = whitened[:: max(1, len(whitened) // 512)]
+    return float(np.sqrt(np.linalg.eigvalsh(rows @ rows.T)[-1] / max(len(rows) - 1, 1)))

@@ -1,0 +1,163 @@
+r"""Stage 2: how much each parameter moves the prediction.
+
+.. math::
+    S_i^2 = \sigma_i^2 \, \frac{1}{N} \sum_{j=1}^{N} \left(\frac{\partial F_\mu(x_j)}{\partial \theta_i}\right)^2
+
+with the sum over all observations and all outputs (the paper's equation for :math:`S_i^2`). Two ways to the sum of
+squares, both in bounded memory: every gradient, in chunks; or an unbiased estimate, since
+:math:`\sum_j J_{ji}^2 = E[(\sum_j \epsilon_j J_{ji})^2]` for independent random signs, one backward pass each.
+"""
+
+import math
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.tree_util import Partial
+from jaxtyping import Array, Float
+
+from vihmc.config import SensitivityConfig
+from vihmc.tracing import as_pytree_function
+from vihmc.types import Inputs, Key, PredictFn, Vector
+
+
+class Scores(NamedTuple):
+    """One score per parameter.
+
+    Attributes:
+        values: :math:`S_i^2`, in squared units of the prediction.
+        standard_error: Monte Carlo error of each value; zero for exact scores.
+    """
+
+    values: Float[Array, " params"]
+    standard_error: Float[Array, " params"]
+
+
+def score(
+    predict_fn: PredictFn,
+    mean: Vector,
+    std: Vector,
+    inputs: Inputs,
+    config: SensitivityConfig,
+    rng_key: Key | None = None,
+) -> Scores:
+    """Score every parameter at `mean`.
+
+    Args:
+        predict_fn: ``predict_fn(theta, inputs)``; observations must not influence each other.
+        mean: Where gradients are taken.
+        std: Standard deviation of each parameter.
+        inputs: Where the prediction matters.
+        config: Exact or estimated, and the memory it may take.
+        rng_key: Needed for the estimate only.
+    """
+    predict_fn = as_pytree_function(predict_fn)
+    if config.method == "random_signs":
+        if rng_key is None:
+            raise ValueError("`rng_key` is needed to draw random signs, got None.")
+        squares, error = estimate_squared_gradients(
+            predict_fn, mean, inputs, rng_key, num_probes=config.num_probes, memory_mb=config.memory_mb
+        )
+    else:
+        squares = sum_squared_gradients(predict_fn, mean, inputs, memory_mb=config.memory_mb)
+        error = jnp.zeros_like(squares)
+    num_predictions = jax.eval_shape(predict_fn, mean, inputs).size
+    return Scores(std**2 * squares / num_predictions, std**2 * error / num_predictions)
+
+
+def sum_squared_gradients(
+    predict_fn: PredictFn, mean: Vector, inputs: Inputs, *, memory_mb: float
+) -> Float[Array, " params"]:
+    r"""Exact :math:`\sum_j J_{ji}^2` over all observations and outputs, never more than a chunk of J at a time."""
+    predict_fn = as_pytree_function(predict_fn)
+    num_outputs = _num_outputs(predict_fn, mean, inputs)
+    rows = max(1, int(memory_mb * 1e6 / (mean.size * mean.dtype.itemsize)))
+    output_chunk = min(num_outputs, rows)
+    input_chunk = max(1, rows // output_chunk)
+    return _sum_squares(predict_fn, mean, inputs, input_chunk, output_chunk)
+
+
+@partial(jax.jit, static_argnums=(3, 4))
+def _sum_squares(predict_fn: Partial, mean: Array, inputs: Inputs, input_chunk: int, output_chunk: int) -> Array:
+    num_outputs = _num_outputs(predict_fn, mean, inputs)
+    num_output_chunks = math.ceil(num_outputs / output_chunk)
+
+    def squares_of_one(x: Inputs) -> Array:
+        _, pullback = jax.vjp(lambda theta: predict_fn(theta, jax.tree.map(lambda leaf: leaf[None], x)).ravel(), mean)
+
+        def squares_of_outputs(start: Array) -> Array:
+            # One row of the identity per output; rows past the last output are zero and add nothing.
+            index = start + jnp.arange(output_chunk)
+            cotangents = (index[:, None] == jnp.arange(num_outputs)).astype(mean.dtype)
+            return jnp.sum(jax.vmap(pullback)(cotangents)[0] ** 2, axis=0)
+
+        if num_output_chunks == 1:
+            return squares_of_outputs(jnp.asarray(0))
+        starts = output_chunk * jnp.arange(num_output_chunks)
+        return jax.lax.fori_loop(
+            0, num_output_chunks, lambda i, total: total + squares_of_outputs(starts[i]), jnp.zeros_like(mean)
+        )
+
+    def add_chunk(total: Array, chunk: tuple[Inputs, Array]) -> tuple[Array, None]:
+        x, weight = chunk
+        return total + jnp.einsum("n,np->p", weight, jax.vmap(squares_of_one)(x)), None
+
+    return jax.lax.scan(add_chunk, jnp.zeros_like(mean), _chunked(inputs, input_chunk, mean.dtype))[0]
+
+
+def estimate_squared_gradients(
+    predict_fn: PredictFn, mean: Vector, inputs: Inputs, rng_key: Key, *, num_probes: int, memory_mb: float
+) -> tuple[Float[Array, " params"], Float[Array, " params"]]:
+    r"""Unbiased estimate of :math:`\sum_j J_{ji}^2` from random signs, and its standard error."""
+    predict_fn = as_pytree_function(predict_fn)
+    rows = max(1, int(memory_mb * 1e6 / (mean.size * mean.dtype.itemsize)))
+    return _probe_squares(predict_fn, mean, inputs, rng_key, num_probes, rows)
+
+
+@partial(jax.jit, static_argnums=(4, 5))
+def _probe_squares(
+    predict_fn: Partial, mean: Array, inputs: Inputs, rng_key: Key, num_probes: int, input_chunk: int
+) -> tuple[Array, Array]:
+    chunks = _chunked(inputs, input_chunk, mean.dtype)
+    num_chunks = chunks[1].shape[0]
+
+    def probe(index: Array) -> Array:
+        key = jax.random.fold_in(rng_key, index)
+
+        def add_chunk(total: Array, chunk: tuple) -> tuple[Array, None]:
+            (x, weight), chunk_index = chunk
+            outputs, pullback = jax.vjp(lambda theta: predict_fn(theta, x), mean)
+            signs = jax.random.rademacher(jax.random.fold_in(key, chunk_index), outputs.shape, mean.dtype)
+            signs = signs * weight.reshape(-1, *[1] * (outputs.ndim - 1))
+            return total + pullback(signs)[0], None
+
+        total, _ = jax.lax.scan(add_chunk, jnp.zeros_like(mean), (chunks, jnp.arange(num_chunks)))
+        return total**2
+
+    def add_probe(carry: tuple[Array, Array], index: Array) -> tuple[tuple[Array, Array], None]:
+        # Welford: the variance of squares cancels badly as a difference of sums in float32.
+        average, spread = carry
+        value = probe(index)
+        new_average = average + (value - average) / (index + 1)
+        return (new_average, spread + (value - average) * (value - new_average)), None
+
+    zero = jnp.zeros_like(mean)
+    (average, spread), _ = jax.lax.scan(add_probe, (zero, zero), jnp.arange(num_probes))
+    return average, jnp.sqrt(spread / max(num_probes - 1, 1) / num_probes)
+
+
+def _num_outputs(predict_fn: Partial, mean: Array, inputs: Inputs) -> int:
+    prediction = jax.eval_shape(predict_fn, mean, inputs)
+    return prediction.size // prediction.shape[0]
+
+
+def _chunked(inputs: Inputs, chunk: int, dtype: jnp.dtype) -> tuple[Inputs, Array]:
+    """Split the leading axis into equal chunks, padded by repeats of the last row that weigh nothing."""
+    length = jax.tree.leaves(inputs)[0].shape[0]
+    chunk = min(chunk, length)
+    num_chunks = math.ceil(length / chunk)
+    index = jnp.minimum(jnp.arange(num_chunks * chunk), length - 1)
+    weight = (jnp.arange(num_chunks * chunk) < length).astype(dtype)
+    split = jax.tree.map(lambda leaf: leaf[index].reshape(num_chunks, chunk, *leaf.shape[1:]), inputs)
+    return split, weight.reshape(num_chunks, chunk)

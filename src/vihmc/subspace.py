@@ -1,0 +1,185 @@
+r"""Stage 2½: which parameters to keep, and the subspace they span.
+
+The paper's rule, with scores sorted from large to small, keeps
+
+.. math:: \hat N = \max\Big\{n : \sum_{i \le n} S_i^2 \Big/ \sum_i S_i^2 \le \text{threshold}\Big\}
+
+A :class:`Subspace` then turns any function of all parameters into a function of the kept ones, with the others
+frozen at the mean of q.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.tree_util import Partial
+from jaxtyping import Array, Float, Int
+
+from vihmc.config import SelectionConfig
+from vihmc.errors import InputError
+from vihmc.tracing import as_pytree_function
+from vihmc.types import Key, Vector
+
+
+@dataclass(frozen=True, eq=False)
+class Subspace:
+    """The kept parameters, and the values of the frozen ones. Build it with :meth:`of`.
+
+    Attributes:
+        kept: Indices of the kept parameters in the full vector, ascending.
+        rank: For every parameter, its place among the kept ones, or -1 if it is frozen.
+        center: A full parameter vector; its entries outside `kept` are what the frozen ones are held at.
+    """
+
+    kept: Int[Array, " kept"]
+    rank: Int[Array, " params"]
+    center: Float[Array, " params"]
+
+    @classmethod
+    def of(cls, kept: Any, center: Vector) -> "Subspace":
+        """Keep the parameters with the given distinct indices, and hold the others at `center`."""
+        indices = np.unique(np.asarray(kept))
+        size = center.shape[0]
+        if not (indices.size == np.size(kept) > 0 and indices[0] >= 0 and indices[-1] < size):
+            raise InputError(f"`kept` must be distinct indices from 0 to {size - 1}, at least one, got {kept}.")
+        rank = np.full(size, -1)
+        rank[indices] = np.arange(indices.size)
+        return cls(jnp.asarray(indices), jnp.asarray(rank), center)
+
+    @property
+    def num_kept(self) -> int:
+        """Dimension of the subspace."""
+        return self.kept.shape[0]
+
+    def extract(self, theta: Float[Array, "*batch params"]) -> Float[Array, "*batch kept"]:
+        """Take the kept entries of full parameter vectors."""
+        return theta[..., self.kept]
+
+    def embed(self, position: Float[Array, "*batch kept"]) -> Float[Array, "*batch params"]:
+        """Put kept entries back into full parameter vectors."""
+        if self.num_kept == self.center.shape[0]:
+            return position
+        return _scatter(position, self.kept, self.rank, self.center)
+
+    def restrict(self, function: Callable[..., Array]) -> Partial:
+        """Turn a function whose first argument is a full vector into one of a kept vector."""
+        return Partial(_call_embedded, self, as_pytree_function(function))
+
+
+jax.tree_util.register_dataclass(Subspace, data_fields=["kept", "rank", "center"], meta_fields=[])
+
+
+@jax.custom_vjp
+def _scatter(position: Array, kept: Array, rank: Array, center: Array) -> Array:
+    return jnp.where(rank >= 0, position[..., rank], center)
+
+
+def _scatter_forward(position: Array, kept: Array, rank: Array, center: Array) -> tuple[Array, tuple[Array, Array]]:
+    return _scatter(position, kept, rank, center), (kept, rank)
+
+
+def _scatter_backward(residual: tuple[Array, Array], cotangent: Array) -> tuple[Array, None, None, Array]:
+    # Written by hand because both ways are gathers: the derivative that JAX finds is a scatter, a serial loop on CPU.
+    kept, rank = residual
+    frozen = jnp.where(rank >= 0, 0, cotangent)
+    return cotangent[..., kept], None, None, frozen.reshape(-1, rank.shape[0]).sum(axis=0)
+
+
+_scatter.defvjp(_scatter_forward, _scatter_backward)
+
+
+def _call_embedded(subspace: Subspace, function: Partial, position: Array, *args: Any) -> Array:
+    return function(subspace.embed(position), *args)
+
+
+def whole_space(center: Vector) -> Subspace:
+    """The subspace that keeps every parameter: the method then is plain HMC."""
+    return Subspace.of(np.arange(center.shape[0]), center)
+
+
+def select(
+    scores: Float[Array, " params"],
+    config: SelectionConfig,
+    *,
+    mean: Vector,
+    std: Vector,
+    rng_key: Key | None = None,
+) -> Subspace:
+    """Keep the parameters that matter.
+
+    Args:
+        scores: Sensitivity of every parameter; it sets how many are kept, whatever they are ranked by.
+        config: The rule, its threshold or count, and what to rank by.
+        mean: Mean of q, the center of the subspace.
+        std: Standard deviation of q, for the baseline of largest variance.
+        rng_key: Needed for the random baseline only.
+    """
+    values = np.asarray(scores, dtype=np.float64)
+    _check_scores(values)
+    count = config.count if config.count is not None else count_for(values, config.threshold, rule=config.rule)
+    if count > values.size:
+        raise InputError(f"`selection.count` must be at most the number of parameters, {values.size}, got {count}.")
+    if count == 0:
+        raise InputError(
+            f"`selection.threshold` must keep at least one parameter, got {config.threshold}: the largest score alone "
+            f"is {values.max() / values.sum():.3f} of the total. Raise it, or use the rule 'at_least'."
+        )
+    if config.rank_by == "random":
+        if rng_key is None:
+            raise ValueError("`rng_key` is needed for a random selection, got None.")
+        ranking = np.asarray(jax.random.permutation(rng_key, values.size)).astype(float)
+    elif config.rank_by == "sensitivity":
+        ranking = values
+    else:
+        ranking = np.asarray(std**2 if config.rank_by == "variance" else jnp.abs(mean), dtype=np.float64)
+    return Subspace.of(_largest(ranking, count, ties=config.ties), mean)
+
+
+def count_for(values: np.ndarray, threshold: float, *, rule: str) -> int:
+    """How many of the largest scores sum to at most, or at least, `threshold` of the total."""
+    if not 0 < threshold <= 1:
+        raise InputError(f"`threshold` must be in (0, 1], got {threshold}. It is the share of the total score to keep.")
+    captured = captured_share(values)
+    # A sum that equals the threshold but for rounding meets it, under either rule.
+    slack = 1e-12
+    if rule == "at_most":
+        return int(np.sum(captured <= threshold + slack))
+    return int(np.sum(captured < threshold - slack)) + 1
+
+
+def captured_share(values: np.ndarray) -> np.ndarray:
+    """Share of the total score that the n largest hold, for every n from 1."""
+    ordered = np.sort(np.asarray(values, dtype=np.float64))[::-1]
+    cumulative = np.cumsum(ordered)
+    return cumulative / cumulative[-1]
+
+
+def _largest(ranking: np.ndarray, count: int, *, ties: Literal["error", "include", "exclude"]) -> np.ndarray:
+    order = np.argsort(-ranking, kind="stable")
+    if count < ranking.size and ranking[order[count - 1]] == ranking[order[count]]:
+        tied = np.flatnonzero(ranking == ranking[order[count]])
+        above = int(np.sum(ranking > ranking[order[count]]))
+        if ties == "error" or (ties == "exclude" and above == 0):
+            raise InputError(
+                f"`selection` must not cut between equal scores, got {tied.size} parameters with the score "
+                f"{ranking[order[count]]:.6g} (indices {tied[:4].tolist()}{'…' if tied.size > 4 else ''}) at the cut "
+                f"after {count}. Keep {above} or {above + tied.size}: set selection.ties to 'exclude' or 'include'."
+            )
+        count = above if ties == "exclude" else above + tied.size
+    return np.sort(order[:count])
+
+
+def _check_scores(values: np.ndarray) -> None:
+    bad = np.flatnonzero(~np.isfinite(values))
+    if bad.size:
+        raise InputError(
+            f"`scores` must be finite, got {values[bad[0]]} for parameter {bad[0]} ({bad.size} such "
+            f"score{'s' * (bad.size > 1)}): the first stage did not converge."
+        )
+    if np.any(values < 0):
+        raise InputError(f"`scores` must not be negative, got {values.min()}. They are variances.")
+    if not np.any(values > 0):
+        raise InputError("`scores` must have a positive one, got zeros only: no parameter moves the prediction.")

@@ -1,0 +1,131 @@
+"""The outcome of a run as plain numbers and sentences: what goes into ``summary.json`` (docs/summary.md)."""
+
+from importlib.metadata import version
+from typing import Any
+
+import jax
+import numpy as np
+
+from vihmc.evaluation import HMC, VI, VIHMC, MethodResult, RunResult, accuracy, agreement
+from vihmc.pipeline import Sampled
+
+SMALL_MODEL = 200
+"""Up to this many parameters the summary lists the mean and std of each by name."""
+
+
+def summarise(result: RunResult) -> dict[str, Any]:
+    """Return the summary of a run."""
+    config, problem, inference = result.config, result.problem, result.inference
+    names = problem.param_names
+    sampled = inference.sampled
+    truth = np.asarray(problem.validation_targets)
+    captured = float(inference.scores.values[sampled.subspace.kept].sum() / inference.scores.values.sum())
+    summary: dict[str, Any] = {
+        "problem": problem.name,
+        "preset": config.preset,
+        "objective": config.vi.objective,
+        "threshold": config.selection.threshold,
+        "seed": config.seed,
+        "num_params": problem.posterior.num_params,
+        "num_kept": sampled.subspace.num_kept,
+        "captured_share": captured,
+        "kept": [names[index] for index in sampled.subspace.kept.tolist()],
+        "vi": _vi(result, names),
+        "hmc": _chains(result.methods[VIHMC], result, names),
+        "predictive": accuracy(result.methods[VIHMC], truth),
+        "predictive_vi": accuracy(result.methods[VI], truth),
+        "diagnostics": _diagnostics(result.methods[VIHMC]),
+        "seconds": result.seconds,
+        "versions": {name: version(name) for name in ("vihmc", "jax", "blackjax", "optax", "arviz-stats")},
+        "backend": f"{jax.default_backend()}, {config.precision}",
+    }
+    if HMC in result.methods:
+        reference = result.methods[HMC]
+        summary["reference"] = {
+            **_chains(reference, result, names),
+            "predictive": accuracy(reference, truth),
+            "diagnostics": _diagnostics(reference),
+        }
+        summary["agreement_with_reference"] = {
+            "vi": agreement(result.methods[VI], reference),
+            "vihmc": agreement(result.methods[VIHMC], reference),
+        }
+    return summary
+
+
+def _vi(result: RunResult, names: tuple[str, ...]) -> dict[str, Any]:
+    fitted = result.inference.vi
+    values: dict[str, Any] = {
+        "elbo": fitted.elbo.value,
+        "elbo_standard_error": fitted.elbo.standard_error,
+        "elbo_of_prior": fitted.elbo_of_prior.value,
+        "converged": fitted.converged,
+        "collapsed": fitted.collapsed,
+        "message": fitted.message,
+        "num_steps": int(fitted.history.step[-1]),
+        "training_mse": float(fitted.history.training_mse[-1]),
+        "validation_mse": float(fitted.history.validation_mse[-1]),
+    }
+    if len(names) <= SMALL_MODEL:
+        values |= _by_name(names, np.asarray(fitted.q.mean), np.asarray(fitted.q.std))
+    return values
+
+
+def _chains(method: MethodResult, result: RunResult, names: tuple[str, ...]) -> dict[str, Any]:
+    sampled = _sampled(method)
+    chains = sampled.chains
+    num_draws = chains.acceptance_rate.size
+    values: dict[str, Any] = {
+        "kernel": (result.config.hmc if method is result.methods[VIHMC] else result.config.reference).kernel,
+        "num_chains": chains.num_chains,
+        "num_draws": chains.acceptance_rate.shape[1],
+        "step_size": float(sampled.tuning.step_size),
+        "num_integration_steps": float(chains.num_gradients.mean()),
+        "acceptance": float(chains.acceptance_rate.mean()),
+        "acceptance_per_chain": chains.acceptance_rate.mean(axis=1).tolist(),
+        "divergences": int(chains.is_divergent.sum()),
+        "gradients": int(chains.num_gradients.sum()),
+        "seconds_per_draw": chains.seconds / num_draws,
+        "bad_chains": {str(chain): reason for chain, reason in sampled.bad_chains.items()},
+        "bad_chains_left_out": sampled.dropped,
+    }
+    if len(names) <= SMALL_MODEL:
+        kept = [names[index] for index in sampled.subspace.kept.tolist()]
+        values |= _by_name(kept, sampled.draws.mean(axis=0), sampled.draws.std(axis=0, ddof=1))
+    return values
+
+
+def _diagnostics(method: MethodResult) -> dict[str, Any]:
+    chains = _sampled(method).chains
+    predictions, weights = method.convergence, method.weight_convergence
+    assert predictions is not None
+    assert weights is not None
+    median_ess = float(np.median(predictions.ess_bulk))
+    return {
+        "rhat_max": float(predictions.rhat.max()),
+        "rhat_median": float(np.median(predictions.rhat)),
+        "ess_bulk_min": float(predictions.ess_bulk.min()),
+        "ess_bulk_median": median_ess,
+        "ess_tail_min": float(predictions.ess_tail.min()),
+        "mcse_mean_max": float(predictions.mcse_mean.max()),
+        "ess_bulk_median_per_second": median_ess / chains.seconds,
+        "ess_bulk_median_per_gradient": median_ess / float(chains.num_gradients.sum()),
+        "weights": {
+            "rhat_max": float(weights.rhat.max()),
+            "ess_bulk_min": float(weights.ess_bulk.min()),
+            "ess_tail_min": float(weights.ess_tail.min()),
+            "mcse_mean_max": float(weights.mcse_mean.max()),
+        },
+    }
+
+
+def _sampled(method: MethodResult) -> Sampled:
+    assert method.sampled is not None
+    return method.sampled
+
+
+def _by_name(names: Any, mean: np.ndarray, std: np.ndarray) -> dict[str, dict[str, float]]:
+    return {
+        "mean": dict(zip(names, mean.tolist(), strict=True)),
+        "std": dict(zip(names, std.tolist(), strict=True)),
+    }

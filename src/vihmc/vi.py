@@ -1,0 +1,335 @@
+r"""Stage 1: mean-field Gaussian variational inference on all parameters.
+
+.. math::
+    q(\theta) = \prod_i N(\theta_i; \mu_i, \sigma_i^2), \qquad
+    \text{elbo} = E_q[\log p(D \mid \theta)] - KL(q \,\|\, \text{prior})
+
+The expectation is a Monte Carlo mean over :math:`\theta = \mu + \sigma \epsilon`, the divergence is exact, and
+Adam minimises the negative elbo in :math:`(\mu, \rho)` with :math:`\sigma = \mathrm{softplus}(\rho)`.
+
+The objective ``"published"`` has :math:`KL(\text{prior} \,\|\, q)` instead, which is what the paper's published
+code computes and what its tables were made with (docs/decisions/kl-direction.md).
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float
+
+from vihmc.config import VIConfig
+from vihmc.errors import InputError
+from vihmc.posterior import Posterior, check_inputs_like
+from vihmc.types import Inputs, Key, Vector
+
+_NUM_BOUND_SAMPLES = 512
+
+
+@dataclass(frozen=True, eq=False)
+class MeanField:
+    """Independent Gaussians, one per parameter."""
+
+    mean: Vector
+    std: Vector
+
+    def sample(self, rng_key: Key, num_samples: int) -> Float[Array, "samples params"]:
+        """Draw parameter vectors."""
+        noise = jax.random.normal(rng_key, (num_samples, self.mean.shape[0]), self.mean.dtype)
+        return self.mean + self.std * noise
+
+
+jax.tree_util.register_dataclass(MeanField, data_fields=["mean", "std"], meta_fields=[])
+
+
+class VIState(NamedTuple):
+    """What the next step needs."""
+
+    mean: Array
+    raw_std: Array
+    optimizer: optax.OptState
+    num_steps: Array
+
+
+class VIInfo(NamedTuple):
+    """What a person looks at."""
+
+    loss: Array
+    """Negative objective: lower is better."""
+
+
+class VIHistory(NamedTuple):
+    """One record per `record_every` steps."""
+
+    step: np.ndarray
+    loss: np.ndarray
+    learning_rate: np.ndarray
+    training_mse: np.ndarray
+    validation_mse: np.ndarray
+
+
+class Bound(NamedTuple):
+    """A Monte Carlo estimate of an evidence lower bound."""
+
+    value: float
+    standard_error: float
+
+
+@dataclass(frozen=True, eq=False)
+class VIResult:
+    """A fit and how it went.
+
+    Attributes:
+        q: The fitted Gaussians.
+        history: Loss and errors along the way.
+        elbo: The bound at the end, whatever the objective was.
+        elbo_of_prior: The same bound for q = prior; a fit below it has learnt nothing.
+        converged: Whether the loss had stopped falling.
+        message: One sentence about the outcome, and what to change if it is not good.
+    """
+
+    q: MeanField
+    history: VIHistory
+    elbo: Bound
+    elbo_of_prior: Bound
+    converged: bool
+    message: str
+
+    @property
+    def collapsed(self) -> bool:
+        """Whether the fit is worse than the prior by more than the noise of the two estimates."""
+        noise = math.hypot(self.elbo.standard_error, self.elbo_of_prior.standard_error)
+        return self.elbo.value < self.elbo_of_prior.value - 2 * noise
+
+
+def gaussian_kl(*, of_mean: Array, of_std: Array, from_mean: Array, from_std: Array) -> Array:
+    """KL(N(of_mean, of_std²) ‖ N(from_mean, from_std²)), summed over components."""
+    ratio = of_std / from_std
+    shift = (of_mean - from_mean) / from_std
+    return jnp.sum(0.5 * (ratio**2 + shift**2 - 1) - jnp.log(ratio))
+
+
+def divergence_to_prior(q: MeanField, prior_std: Array, *, objective: str) -> Array:
+    """The divergence term of the objective."""
+    zero, prior_std = jnp.zeros_like(q.mean), jnp.broadcast_to(prior_std, q.mean.shape)
+    if objective == "elbo":
+        return gaussian_kl(of_mean=q.mean, of_std=q.std, from_mean=zero, from_std=prior_std)
+    return gaussian_kl(of_mean=zero, of_std=prior_std, from_mean=q.mean, from_std=q.std)
+
+
+def _as_mean_field(mean: Array, raw_std: Array) -> MeanField:
+    return MeanField(mean, jax.nn.softplus(raw_std))
+
+
+def init(posterior: Posterior, initial_mean: Vector, config: VIConfig) -> VIState:
+    """Start at `initial_mean` with the configured spread."""
+    raw_std = jnp.full_like(initial_mean, math.log(math.expm1(config.initial_std)))
+    moments = optax.scale_by_adam().init((initial_mean, raw_std))
+    return VIState(initial_mean, raw_std, moments, jnp.asarray(0))
+
+
+def step(
+    rng_key: Key, state: VIState, posterior: Posterior, config: VIConfig, *, learning_rate: Array | float
+) -> tuple[VIState, VIInfo]:
+    """Take one Adam step along the reparametrised gradient."""
+    key_noise, key_batch = jax.random.split(rng_key)
+    noise = jax.random.normal(key_noise, (config.num_samples, state.mean.shape[0]), state.mean.dtype)
+    batch = _minibatch(key_batch, posterior.num_observations, config.batch_size)
+
+    def loss_fn(variational: tuple[Array, Array]) -> Array:
+        q = _as_mean_field(*variational)
+        log_likelihood = jax.vmap(lambda eps: posterior.log_likelihood(q.mean + q.std * eps, batch))(noise)
+        return divergence_to_prior(q, posterior.prior_std, objective=config.objective) - jnp.mean(log_likelihood)
+
+    variational = (state.mean, state.raw_std)
+    loss, gradient = jax.value_and_grad(loss_fn)(variational)
+    direction, moments = optax.scale_by_adam().update(gradient, state.optimizer)
+    mean, raw_std = jax.tree.map(lambda value, d: value - learning_rate * d, variational, direction)
+    return VIState(mean, raw_std, moments, state.num_steps + 1), VIInfo(loss)
+
+
+def fit(
+    posterior: Posterior,
+    config: VIConfig,
+    rng_key: Key,
+    *,
+    initial_mean: Vector | None = None,
+    validation: tuple[Inputs, Array] | None = None,
+    on_record: Callable[[int, VIInfo], None] | None = None,
+) -> VIResult:
+    """Fit q to the posterior.
+
+    Args:
+        posterior: What to approximate.
+        config: Settings of the fit.
+        rng_key: Random key; the same key gives the same fit.
+        initial_mean: Where the mean starts; small random numbers if not given.
+        validation: Inputs and targets whose error is recorded beside the training error.
+        on_record: Called with the number of steps done and the mean loss since the last call.
+    """
+    if config.batch_size is not None and config.batch_size > posterior.num_observations:
+        raise InputError(
+            f"`batch_size` must be at most the number of observations, {posterior.num_observations}, "
+            f"got {config.batch_size}."
+        )
+    key_start, key_steps, key_bound = jax.random.split(rng_key, 3)
+    if initial_mean is None:
+        dtype = posterior.targets.dtype
+        initial_mean = config.initial_mean_std * jax.random.normal(key_start, (posterior.num_params,), dtype)
+    if config.map_steps:
+        initial_mean = maximum_a_posteriori(posterior, initial_mean, config)
+    if validation is not None:
+        validation = (check_inputs_like("validation", validation[0], posterior.inputs), jnp.asarray(validation[1]))
+
+    state = init(posterior, initial_mean, config)
+    plateau = _Plateau(config)
+    records: list[tuple[float, ...]] = []
+    while int(state.num_steps) < config.num_steps and not plateau.converged:
+        count = min(config.record_every, config.num_steps - int(state.num_steps))
+        rate = config.learning_rate * plateau.scale
+        state, loss = _run_chunk(config, state, posterior, key_steps, rate, count)
+        if not np.isfinite(loss):
+            raise InputError(
+                f"`vi.learning_rate` must keep the loss finite, got {config.learning_rate}: the loss is {loss} "
+                f"after {int(state.num_steps)} steps."
+            )
+        errors = _errors(posterior, state.mean, validation)
+        records.append(
+            (int(state.num_steps), float(loss), float(_scheduled(config, rate, state.num_steps)), *map(float, errors))
+        )
+        plateau.update(float(loss), count)
+        if on_record is not None:
+            on_record(int(state.num_steps), VIInfo(loss))
+
+    q = _as_mean_field(state.mean, state.raw_std)
+    prior = MeanField(jnp.zeros_like(q.mean), jnp.broadcast_to(posterior.prior_std, q.mean.shape))
+    key_q, key_prior = jax.random.split(key_bound)
+    result = VIResult(
+        q=q,
+        history=VIHistory(*map(np.asarray, zip(*records, strict=True))),
+        elbo=estimate_elbo(posterior, q, key_q),
+        elbo_of_prior=estimate_elbo(posterior, prior, key_prior),
+        converged=plateau.converged or plateau.is_flat,
+        message="",
+    )
+    return _with_message(result, config)
+
+
+@partial(jax.jit, static_argnums=2)
+def maximum_a_posteriori(posterior: Posterior, theta: Vector, config: VIConfig) -> Vector:
+    """Climb to a mode with `map_steps` Adam steps and a cosine learning rate."""
+    optimizer = optax.adam(optax.cosine_decay_schedule(config.learning_rate, config.map_steps))
+
+    def body(_: Array, carry: tuple[Array, optax.OptState]) -> tuple[Array, optax.OptState]:
+        theta, moments = carry
+        gradient = jax.grad(posterior.log_density)(theta)
+        updates, moments = optimizer.update(-gradient, moments)
+        return theta + jnp.asarray(updates), moments
+
+    return jax.lax.fori_loop(0, config.map_steps, body, (theta, optimizer.init(theta)))[0]
+
+
+def estimate_elbo(posterior: Posterior, q: MeanField, rng_key: Key, num_samples: int = _NUM_BOUND_SAMPLES) -> Bound:
+    """Estimate the evidence lower bound of `q` with its Monte Carlo error."""
+    values = _bound_samples(posterior, q, rng_key, num_samples)
+    return Bound(float(jnp.mean(values)), float(jnp.std(values, ddof=1) / math.sqrt(num_samples)))
+
+
+@partial(jax.jit, static_argnums=3)
+def _bound_samples(posterior: Posterior, q: MeanField, rng_key: Key, num_samples: int) -> Array:
+    kl = divergence_to_prior(q, posterior.prior_std, objective="elbo")
+    noise_keys = jax.random.split(rng_key, num_samples)
+    return jax.lax.map(lambda key: posterior.log_likelihood(q.sample(key, 1)[0]) - kl, noise_keys)
+
+
+@partial(jax.jit, static_argnums=0)
+def _run_chunk(
+    config: VIConfig, state: VIState, posterior: Posterior, rng_key: Key, rate: Array, count: Array
+) -> tuple[VIState, Array]:
+    """Take `count` steps; each has a key of its own, so the length of a chunk never changes the fit."""
+
+    def body(_: Array, carry: tuple[VIState, Array]) -> tuple[VIState, Array]:
+        state, total = carry
+        key = jax.random.fold_in(rng_key, state.num_steps)
+        learning_rate = _scheduled(config, rate, state.num_steps)
+        state, info = step(key, state, posterior, config, learning_rate=learning_rate)
+        return state, total + info.loss
+
+    state, total = jax.lax.fori_loop(0, count, body, (state, jnp.zeros((), state.mean.dtype)))
+    return state, total / count
+
+
+def _scheduled(config: VIConfig, rate: Array | float, num_steps: Array) -> Array | float:
+    if config.schedule != "cosine":
+        return rate
+    return rate * 0.5 * (1 + jnp.cos(jnp.pi * num_steps / config.num_steps))
+
+
+def _minibatch(rng_key: Key, num_observations: int, batch_size: int | None) -> Array | None:
+    if batch_size is None:
+        return None
+    return jax.random.permutation(rng_key, num_observations)[:batch_size]
+
+
+@jax.jit
+def _errors(posterior: Posterior, mean: Array, validation: tuple[Inputs, Array] | None) -> tuple[Array, Array]:
+    """Mean square error of the prediction at the mean of q, on training and on validation data."""
+    training = jnp.mean((posterior.predict(mean, posterior.inputs) - posterior.targets) ** 2)
+    if validation is None:
+        return training, jnp.full_like(training, jnp.nan)
+    inputs, targets = validation
+    return training, jnp.mean((posterior.predict(mean, inputs) - targets) ** 2)
+
+
+class _Plateau:
+    """Tells when the loss has stopped falling: the last `patience` steps are no better than the ones before.
+
+    "No better" is judged against the scatter of the recorded losses (two standard errors of the difference),
+    so there is no tolerance in nats to tune.
+    """
+
+    def __init__(self, config: VIConfig) -> None:
+        self.scale = 1.0
+        self.converged = False
+        self._config = config
+        self._window = max(5, config.plateau_patience // config.record_every)
+        self._losses: list[float] = []
+        self._drops_left = config.plateau_drops if config.schedule == "plateau" else 0
+
+    @property
+    def is_flat(self) -> bool:
+        if len(self._losses) < 2 * self._window:
+            return False
+        before = np.asarray(self._losses[-2 * self._window : -self._window])
+        after = np.asarray(self._losses[-self._window :])
+        noise = math.sqrt((before.var(ddof=1) + after.var(ddof=1)) / self._window)
+        return bool(before.mean() - after.mean() < 2 * noise)
+
+    def update(self, loss: float, count: int) -> None:
+        self._losses.append(loss)
+        if self._config.schedule == "cosine" or not self.is_flat:
+            return
+        if self._drops_left:
+            self._drops_left -= 1
+            self.scale *= self._config.plateau_factor
+            self._losses.clear()
+        else:
+            self.converged = self._config.stop_when_converged
+
+
+def _with_message(result: VIResult, config: VIConfig) -> VIResult:
+    steps = int(result.history.step[-1])
+    elbo, prior = result.elbo, result.elbo_of_prior
+    message = f"ELBO {elbo.value:.2f} ± {elbo.standard_error:.2f} nats after {steps} steps"
+    message += ", converged." if result.converged else ", still falling: raise vi.num_steps."
+    if result.collapsed:
+        message += (
+            f" This is worse than q = prior ({prior.value:.2f} nats): the fit has collapsed or not begun."
+            " Start from a mode (vi.map_steps), or reconsider the prior and the noise."
+        )
+    return VIResult(result.q, result.history, result.elbo, result.elbo_of_prior, result.converged, message)
