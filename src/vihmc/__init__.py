@@ -6,7 +6,6 @@ Names are loaded when they are first used: importing the package computes and co
 """
 
 from importlib import import_module
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
     from vihmc.posterior import Posterior
     from vihmc.predict import Prediction
     from vihmc.subspace import Subspace
-
-__version__ = version("vihmc")
 
 _HOMES = {
     "Inference": "pipeline",
@@ -67,6 +64,10 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Load a public name from its module."""
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("vihmc")
     if name not in _HOMES:
         raise AttributeError(f"module 'vihmc' has no attribute '{name}'")
     return getattr(import_module(f"vihmc.{_HOMES[name]}"), name)

@@ -59,6 +59,9 @@ class VIConfig(Settings):
     num_steps: PositiveInt = Field(20_000, description="Optimiser steps at most.")
     num_samples: PositiveInt = Field(10, description="Monte Carlo samples of q per step.")
     learning_rate: PositiveFloat = Field(1e-2, description="Adam's step at the start.")
+    second_moment_decay: Probability = Field(
+        0.99, description="Adam's memory of squared gradients; a short one forgets the steep start sooner."
+    )
     schedule: Literal["constant", "cosine", "plateau"] = Field(
         "cosine", description="Learning rate: constant, cosine to zero, or a factor smaller on a plateau."
     )
@@ -263,18 +266,15 @@ def _sentence(model: type[BaseModel], error: ValidationError) -> str:
     path = [str(part) for part in first["loc"]]
     name = ".".join(path) or model.__name__
     if first["type"] == "extra_forbidden":
-        return f"`{name}` is not a known setting.{nearest(path[-1], _known_keys(model, path[:-1]))}"
+        return f"`{name}` is not a known setting.{nearest(name, model.model_fields)}"
     if first["type"] == "value_error":
-        return f"{first['ctx']['error']!s}."
-    rule = first["msg"].removeprefix("Input should be ")
-    rule = rule.replace("a valid ", "a ") if rule != first["msg"] else rule[0].lower() + rule[1:]
-    return f"`{name}` must be {rule}, got {first['input']!r}."
+        cause = first["ctx"]["error"]
+        # A branch has already said its sentence; what is missing is where in the tree the branch is.
+        return f"`{name}.{str(cause)[1:]}" if isinstance(cause, InputError) else f"{cause}."
+    rule = first["msg"].removeprefix("Input should be ").replace("a valid ", "a ").replace("a integer", "an integer")
+    return f"`{name}` must be {rule[0].lower() + rule[1:]}, got {_short(first['input'])}."
 
 
-def _known_keys(model: type[BaseModel], path: list[str]) -> list[str]:
-    for key in path:
-        annotation = model.model_fields[key].annotation if key in model.model_fields else None
-        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
-            return []
-        model = annotation
-    return list(model.model_fields)
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}…"

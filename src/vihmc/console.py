@@ -1,5 +1,6 @@
 """What a person sees in the terminal: progress bars, the outcome in a few lines, Table 1."""
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -31,8 +32,8 @@ class ProgressObserver(Observer):
         """Draw on `console`."""
         super().__init__()
         columns = (
-            TextColumn("{task.description:<20}"),
-            BarColumn(bar_width=28),
+            TextColumn("{task.description:<17}"),
+            BarColumn(bar_width=10),
             MofNCompleteColumn(),
             TimeRemainingColumn(elapsed_when_finished=True),
             TextColumn("{task.fields[note]}"),
@@ -69,13 +70,13 @@ class ProgressObserver(Observer):
         acceptance = float(np.mean(info.acceptance_rate))
         if phase == "warmup":
             self._warmup_done = done
-            self._update(done, f"warm-up, acceptance {acceptance:.2f}")
+            self._update(done, f"warm-up, accept {acceptance:.2f}")
         else:
             self._divergences += int(np.sum(info.is_divergent))
             chains = np.shape(info.acceptance_rate)[1]
             self._update(
                 self._warmup_done + done,
-                f"{chains} chains, acceptance {acceptance:.2f}, {self._divergences} divergences",
+                f"{chains} chains, accept {acceptance:.2f}, {self._divergences} div.",
             )
 
     def _update(self, done: int, note: str) -> None:
@@ -147,4 +148,10 @@ def _moments(result: RunResult, method: str) -> tuple[list[float], list[float | 
 
 
 def _cell(mean: float | None, std: float | None) -> str:
-    return f"{mean:.3g} fixed" if std is None else f"{mean:.3g} ± {std:.2g}"
+    """Mean to the last digit that the std leaves meaning to, std below it as the paper prints it."""
+    if mean is None:
+        return ""
+    if std is None:
+        return f"{mean:.3g}\nfixed"
+    digits = max(0, 1 - math.floor(math.log10(std)))
+    return f"{mean:.{digits}f}\n±{std:.2g}"

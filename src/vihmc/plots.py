@@ -18,6 +18,7 @@ from vihmc.subspace import captured_share
 BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#666666"
 METHOD_STYLE = {VI: (ORANGE, "--"), VIHMC: (BLUE, "-"), HMC: (GREEN, "-.")}
 SAMPLES = 30
+FEW_PARAMETERS = 20
 
 
 def run_figures(result: RunResult) -> dict[str, Figure]:
@@ -73,11 +74,25 @@ def sensitivity(result: RunResult) -> Figure:
         title="Captured variance",
     )
     share_axes.legend(loc="lower right")
-    limit = np.quantile(values, 0.99) if values.size > 100 else values.max()
-    histogram_axes.hist(values[values <= limit], bins=min(40, max(6, values.size // 3)), color=BLUE, edgecolor="white")
-    histogram_axes.set(xlabel="Score S² (y²)", ylabel="Number of parameters", title="Sensitivity scores")
+    if values.size <= FEW_PARAMETERS:
+        _score_bars(histogram_axes, result, values)
+    else:
+        limit = np.quantile(values, 0.99)
+        histogram_axes.hist(values[values <= limit], bins=40, color=BLUE, edgecolor="white", linewidth=0.4)
+        histogram_axes.set(xlabel="Score S² (y²), to its 99th percentile", ylabel="Number of parameters")
+    histogram_axes.set_title("Sensitivity scores")
     histogram_axes.ticklabel_format(axis="x", scilimits=(-2, 3))
     return _finish(figure)
+
+
+def _score_bars(axes: Axes, result: RunResult, values: np.ndarray) -> None:
+    order = np.argsort(values)
+    kept = np.isin(order, np.asarray(result.inference.subspace.kept))
+    axes.barh(np.flatnonzero(kept), values[order][kept], color=BLUE, label="kept")
+    axes.barh(np.flatnonzero(~kept), values[order][~kept], color="white", edgecolor=GREY, hatch="//", label="frozen")
+    axes.set_yticks(range(values.size), [result.problem.param_names[index] for index in order])
+    axes.set(xlabel="Score S² (y²)")
+    axes.legend(loc="lower right")
 
 
 def predictions(result: RunResult) -> Figure:
@@ -119,7 +134,7 @@ def joint(result: RunResult) -> Figure:
         label = f"correlation {correlation:.2f}" if math.isfinite(correlation) else "one of them frozen"
         axes.plot(phi_2, a, ".", color=METHOD_STYLE[name][0], markersize=3, alpha=0.4, label=label)
         axes.set(xlabel="φ₂ (rad)", ylabel="a (units of y)", title=name)
-        axes.legend(loc="upper right")
+        axes.legend(loc="upper right", markerscale=3)
         axes.locator_params(nbins=5)
     return _finish(figure)
 
@@ -145,7 +160,7 @@ def _prediction_panel(axes: Axes, result: RunResult, method: MethodResult) -> No
         markersize=5,
         label="data",
     )
-    margin = 0.5 * np.ptp(truth)
+    margin = 0.25 * np.ptp(truth)
     axes.set(xlabel="x", ylim=(truth.min() - margin, truth.max() + margin))
 
 

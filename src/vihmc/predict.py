@@ -21,7 +21,8 @@ from jaxtyping import Array, Float
 from vihmc.tracing import as_pytree_function
 from vihmc.types import Inputs, PredictFn
 
-_ITERATIONS = 16
+_LEVEL_TOLERANCE = 1e-6
+_MAX_ITERATIONS = 60
 _DRAWS_AT_ONCE = 16
 
 
@@ -123,16 +124,33 @@ def _summarise(values: Array, noise_std: Array, levels: Array) -> tuple[Array, A
 def _mixture_quantile(values: Array, noise_std: Array, level: Array) -> Array:
     """Quantile of the equal mixture of N(value, noise_std²) over draws: Newton, kept inside a shrinking bracket."""
     # The quantile of every component, hence that of the mixture, lies between these two.
-    shift = noise_std * jax.scipy.stats.norm.ppf(level)
-    low, high = values.min(axis=0) + shift, values.max(axis=0) + shift
+    z = jax.scipy.stats.norm.ppf(level)
+    low, high = values.min(axis=0) + noise_std * z, values.max(axis=0) + noise_std * z
+    first = jnp.clip(values.mean(axis=0) + z * jnp.sqrt(values.var(axis=0) + noise_std**2), low, high)
 
-    def improve(_: Array, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        low, high, guess = carry
-        scaled = (guess - values) / noise_std
+    def improve(carry: _Search) -> _Search:
+        scaled = (carry.guess - values) / noise_std
         excess = jnp.mean(jax.scipy.stats.norm.cdf(scaled), axis=0) - level
         slope = jnp.mean(jax.scipy.stats.norm.pdf(scaled), axis=0) / noise_std
-        low, high = jnp.where(excess < 0, guess, low), jnp.where(excess < 0, high, guess)
-        newton = guess - excess / slope
-        return low, high, jnp.where((low < newton) & (newton < high), newton, (low + high) / 2)
+        low = jnp.where(excess < 0, carry.guess, carry.low)
+        high = jnp.where(excess < 0, carry.high, carry.guess)
+        newton = carry.guess - excess / slope
+        inside = (low <= newton) & (newton <= high)
+        guess = jnp.where(inside, newton, (low + high) / 2)
+        # Where the distribution function is flat a last step could still go far.
+        guess = jnp.where(jnp.abs(excess) > _LEVEL_TOLERANCE, guess, carry.guess)
+        return _Search(low, high, guess, jnp.max(jnp.abs(excess)), carry.iteration + 1)
 
-    return jax.lax.fori_loop(0, _ITERATIONS, improve, (low, high, (low + high) / 2))[2]
+    def unfinished(carry: _Search) -> Array:
+        return (carry.excess > _LEVEL_TOLERANCE) & (carry.iteration < _MAX_ITERATIONS)
+
+    start = _Search(low, high, first, jnp.ones_like(level), jnp.asarray(0))
+    return jax.lax.while_loop(unfinished, improve, start).guess
+
+
+class _Search(NamedTuple):
+    low: Array
+    high: Array
+    guess: Array
+    excess: Array
+    iteration: Array

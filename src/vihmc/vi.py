@@ -29,6 +29,8 @@ from vihmc.posterior import Posterior, check_inputs_like
 from vihmc.types import Inputs, Key, Vector
 
 _NUM_BOUND_SAMPLES = 512
+_NEGLIGIBLE_NATS, _NEGLIGIBLE_SHARE = 0.5, 1e-3
+"""A smaller gain over the patience is none, whatever the noise."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,10 +128,14 @@ def _as_mean_field(mean: Array, raw_std: Array) -> MeanField:
     return MeanField(mean, jax.nn.softplus(raw_std))
 
 
+def _adam(config: VIConfig) -> optax.GradientTransformation:
+    return optax.scale_by_adam(b2=config.second_moment_decay)
+
+
 def init(posterior: Posterior, initial_mean: Vector, config: VIConfig) -> VIState:
     """Start at `initial_mean` with the configured spread."""
     raw_std = jnp.full_like(initial_mean, math.log(math.expm1(config.initial_std)))
-    moments = optax.scale_by_adam().init((initial_mean, raw_std))
+    moments = _adam(config).init((initial_mean, raw_std))
     return VIState(initial_mean, raw_std, moments, jnp.asarray(0))
 
 
@@ -148,7 +154,7 @@ def step(
 
     variational = (state.mean, state.raw_std)
     loss, gradient = jax.value_and_grad(loss_fn)(variational)
-    direction, moments = optax.scale_by_adam().update(gradient, state.optimizer)
+    direction, moments = _adam(config).update(gradient, state.optimizer)
     mean, raw_std = jax.tree.map(lambda value, d: value - learning_rate * d, variational, direction)
     return VIState(mean, raw_std, moments, state.num_steps + 1), VIInfo(loss)
 
@@ -289,8 +295,8 @@ def _errors(posterior: Posterior, mean: Array, validation: tuple[Inputs, Array] 
 class _Plateau:
     """Tells when the loss has stopped falling: the last `patience` steps are no better than the ones before.
 
-    "No better" is judged against the scatter of the recorded losses (two standard errors of the difference),
-    so there is no tolerance in nats to tune.
+    "No better" is judged against the scatter of the recorded losses, two standard errors of the difference, so there
+    is no tolerance in nats to tune.
     """
 
     def __init__(self, config: VIConfig) -> None:
@@ -308,7 +314,9 @@ class _Plateau:
         before = np.asarray(self._losses[-2 * self._window : -self._window])
         after = np.asarray(self._losses[-self._window :])
         noise = math.sqrt((before.var(ddof=1) + after.var(ddof=1)) / self._window)
-        return bool(before.mean() - after.mean() < 2 * noise)
+        return bool(
+            before.mean() - after.mean() < max(2 * noise, _NEGLIGIBLE_NATS, _NEGLIGIBLE_SHARE * abs(after.mean()))
+        )
 
     def update(self, loss: float, count: int) -> None:
         self._losses.append(loss)

@@ -9,6 +9,7 @@ In a Gaussian direction of standard deviation s (in units of the metric) the dyn
 """
 
 import math
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -24,13 +25,24 @@ def trajectory_time(config: SamplerConfig, *, slowest_std: float, largest_var: f
     return math.pi * slowest_std / 2
 
 
-def num_steps_for(config: SamplerConfig, step_size: Array | float, time: Array | float) -> Array:
-    """Leapfrog steps that cover `time`, at least 1 and at most `max_integration_steps`."""
-    if config.num_integration_steps is not None:
-        return jnp.asarray(config.num_integration_steps)
+class LengthRule(NamedTuple):
+    """What of the settings decides on a number of steps; traced, so that another rule compiles nothing."""
+
+    fixed: int
+    """The number of steps, or zero for as many as cover the time."""
+    maximum: int
+
+    @classmethod
+    def of(cls, config: SamplerConfig) -> "LengthRule":
+        """Read it off the settings."""
+        return cls(config.num_integration_steps or 0, config.max_integration_steps)
+
+
+def num_steps_for(rule: LengthRule, step_size: Array | float, time: Array | float) -> Array:
+    """Leapfrog steps that cover `time`, at least 1 and at most the maximum; or the fixed number."""
     # Half a step of slack: the paper's step counts come from dividing rounded decimals.
-    steps = jnp.floor(time / step_size + 0.5)
-    return jnp.clip(steps, 1, config.max_integration_steps).astype(int)
+    covering = jnp.clip(jnp.floor(time / step_size + 0.5), 1, rule.maximum).astype(int)
+    return jnp.where(rule.fixed > 0, rule.fixed, covering)
 
 
 def slowest_direction_std(

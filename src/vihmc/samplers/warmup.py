@@ -19,7 +19,7 @@ from jaxtyping import Array
 from vihmc.config import SamplerConfig
 from vihmc.samplers.chains import step_chains
 from vihmc.samplers.kernel import Kernel, StepInfo, Tuning
-from vihmc.samplers.trajectory import num_steps_for, slowest_direction_std, trajectory_time
+from vihmc.samplers.trajectory import LengthRule, num_steps_for, slowest_direction_std, trajectory_time
 from vihmc.tracing import as_pytree_function
 from vihmc.types import Key, LogDensity
 
@@ -32,6 +32,15 @@ class WarmupResult(NamedTuple):
 
     state: Any
     tuning: Tuning
+
+
+class _Rules(NamedTuple):
+    """How a step is chosen; traced, so that other settings compile nothing."""
+
+    fixed_step_size: float
+    """Zero if dual averaging finds it."""
+    target_acceptance: float
+    length: LengthRule
 
 
 class _Carry(NamedTuple):
@@ -67,7 +76,8 @@ def warm_up(
     step_size = config.step_size or _first_step_size(initial_var, inverse_mass)
     start_averaging, _, final_step_size = dual_averaging_adaptation(config.target_acceptance)
 
-    chunk = partial(_run_chunk, kernel, config, as_pytree_function(logdensity_fn))
+    rules = _Rules(config.step_size or 0.0, config.target_acceptance, LengthRule.of(config))
+    chunk = partial(_run_chunk, kernel, config.chunk_size, as_pytree_function(logdensity_fn), rules)
     carry = _Carry(state, start_averaging(jnp.asarray(step_size, initial_var.dtype)))
     done = 0
     for length, is_slow in windows(config.num_warmup):
@@ -93,7 +103,7 @@ def warm_up(
         slowest_std = slowest_direction_std(draws.reshape(-1, draws.shape[-1]), inverse_mass)
 
     time = trajectory_time(config, slowest_std=slowest_std, largest_var=largest_var)
-    num_steps = num_steps_for(config, step_size, time)
+    num_steps = num_steps_for(rules.length, step_size, time)
     tuning = Tuning(jnp.asarray(step_size, initial_var.dtype), jnp.asarray(inverse_mass), num_steps)
     return WarmupResult(carry.state, tuning)
 
@@ -118,8 +128,9 @@ def windows(num_warmup: int) -> list[tuple[int, bool]]:
 @partial(jax.jit, static_argnums=(0, 1))
 def _run_chunk(
     kernel: Kernel,
-    config: SamplerConfig,
+    chunk_size: int,
     logdensity_fn: Partial,
+    rules: _Rules,
     carry: _Carry,
     inverse_mass: Array,
     time: Array,
@@ -127,12 +138,12 @@ def _run_chunk(
     start: Array,
     count: Array,
 ) -> tuple[_Carry, tuple[Array, StepInfo]]:
-    _, update_averaging, _ = dual_averaging_adaptation(config.target_acceptance)
+    _, update_averaging, _ = dual_averaging_adaptation(rules.target_acceptance)
 
     def step(index: Array, carry: _Carry) -> tuple[_Carry, StepInfo]:
-        step_size = jnp.exp(carry.averaging.log_step_size) if config.step_size is None else config.step_size
-        step_size = jnp.asarray(step_size, inverse_mass.dtype)
-        tuning = Tuning(step_size, inverse_mass, num_steps_for(config, step_size, time))
+        searched = jnp.exp(carry.averaging.log_step_size)
+        step_size = jnp.where(rules.fixed_step_size > 0, rules.fixed_step_size, searched).astype(inverse_mass.dtype)
+        tuning = Tuning(step_size, inverse_mass, num_steps_for(rules.length, step_size, time))
         state, info = step_chains(kernel, logdensity_fn, carry.state, tuning, rng_key, index)
         return _Carry(state, update_averaging(carry.averaging, jnp.mean(info.acceptance_rate))), info
 
@@ -143,7 +154,7 @@ def _run_chunk(
         return carry, jax.tree.map(lambda out, value: out.at[offset].set(value), outputs, values)
 
     shapes = jax.eval_shape(lambda c: (c.state.position, step(start, c)[1]), carry)
-    outputs = jax.tree.map(lambda leaf: jnp.zeros((config.chunk_size, *leaf.shape), leaf.dtype), shapes)
+    outputs = jax.tree.map(lambda leaf: jnp.zeros((chunk_size, *leaf.shape), leaf.dtype), shapes)
     return jax.lax.fori_loop(0, count, body, (carry, outputs))
 
 

@@ -1,0 +1,85 @@
+"""The house rules that a machine can check."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import vihmc
+
+PACKAGE = Path(vihmc.__file__).parent
+
+# Floors from the ground up; a module may import from its own floor only where it says so, and from those below.
+FLOORS = [
+    {"errors", "types", "tracing", "presets"},
+    {"config", "layout"},
+    {"posterior", "models", "subspace", "samplers.kernel"},
+    {"vi", "sensitivity", "samplers", "predict", "problems"},
+    {"diagnostics"},
+    {"pipeline"},
+    {"evaluation"},
+    {"summary", "storage", "plots", "console"},
+    {"cli"},
+    {"__init__", "__main__"},
+]
+ROOMS = {"samplers", "problems", "models"}
+"""Packages whose files may import each other."""
+
+
+def module_name(path):
+    return ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+
+
+def floor_of(name):
+    for level, names in enumerate(FLOORS):
+        if name in names or name.split(".")[0] in names:
+            return level
+    raise AssertionError(f"{name} has no floor")
+
+
+def imports_of(path):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "vihmc":
+            if node.module == "vihmc":
+                yield from (alias.name for alias in node.names)
+            else:
+                yield node.module.removeprefix("vihmc.")
+
+
+SOURCES = sorted(PACKAGE.rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=module_name)
+def test_imports_go_down_only(path):
+    name = module_name(path)
+    for imported in imports_of(path):
+        same_room = name.split(".")[0] == imported.split(".")[0] in ROOMS
+        assert same_room or floor_of(imported) < floor_of(name), f"{name} imports {imported}"
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=module_name)
+def test_stages_write_and_print_nothing(path):
+    name = module_name(path)
+    if floor_of(name) > floor_of("pipeline"):
+        return
+    called = {
+        node.func.id
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    }
+    assert not called & {"print", "open", "input"}
+    assert "matplotlib" not in path.read_text(encoding="utf-8")
+
+
+def test_importing_the_package_loads_and_configures_nothing():
+    code = "import vihmc, sys; assert 'jax' not in sys.modules and 'torch' not in sys.modules; print(vihmc.__version__)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout.strip()
+
+
+def test_every_public_name_is_there():
+    for name in vihmc.__all__:
+        assert getattr(vihmc, name).__module__.startswith("vihmc.")
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = vihmc.nonsense

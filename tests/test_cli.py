@@ -1,0 +1,137 @@
+import json
+import subprocess
+import sys
+
+import matplotlib.image
+import numpy as np
+import pytest
+import xarray as xr
+
+from vihmc.cli import main
+
+
+def vihmc(monkeypatch, capsys, *arguments):
+    """Run the command in this process; return exit code, output and errors."""
+    monkeypatch.setattr(sys, "argv", ["vihmc", *map(str, arguments)])
+    monkeypatch.setenv("COLUMNS", "200")
+    try:
+        main()
+        code = 0
+    except SystemExit as stop:
+        code = stop.code or 0
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+QUICK = ("--preset", "quick")
+
+
+@pytest.fixture
+def command(monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    return lambda *arguments: vihmc(monkeypatch, capsys, *arguments)
+
+
+def test_a_run_leaves_everything_it_promises(command, tmp_path):
+    code, out, err = command("run", "sine_small", *QUICK, "--out", "here", "--reference", "--seed", 3)
+    assert (code, err) == (0, "")
+    assert "VI-HMC, ours" in out
+    assert "Results are in here" in out
+    run = tmp_path / "here"
+    summary = json.loads((run / "summary.json").read_text())
+    assert summary["num_params"] == 6
+    assert summary["num_kept"] == len(summary["kept"]) == 5
+    for stage in ("vi", "sensitivity", "hmc", "reference", "prediction"):
+        assert summary["seconds"][stage] > 0
+    for key in ("step_size", "num_integration_steps", "acceptance", "divergences", "seconds_per_draw", "gradients"):
+        assert summary["hmc"][key] >= 0
+    assert set(summary["vi"]["mean"]) == set(summary["vi"]["std"])
+    assert len(summary["vi"]["mean"]) == 6
+    assert summary["predictive"]["rmse"] < 0.01
+    assert summary["diagnostics"]["rhat_max"] < 1.2
+    assert summary["diagnostics"]["ess_bulk_min"] > 10
+    assert summary["agreement_with_reference"]["vihmc"]["rms_log_std_ratio"] < 0.6
+
+    draws = xr.open_datatree(run / "draws.zarr", engine="zarr", consolidated=False)
+    assert draws["posterior"]["theta"].shape == (4, 200, 5)
+    assert draws["posterior"].attrs["param_names"] == summary["kept"]
+    kept = np.load(run / "scores.npz", allow_pickle=False)["kept"]
+    fit = np.load(run / "vi.npz", allow_pickle=False)
+    predictions = np.load(run / "predictions.npz", allow_pickle=False)
+    assert predictions["VI-HMC.mean"].shape == (300, 1)
+    theta = np.array(fit["mean"])
+    theta[kept] = draws["posterior"]["theta"][0, 0]
+    phases, frequencies, amplitudes = theta[:2], theta[2:4], theta[4:]
+    curve = np.sin(predictions["inputs"] * frequencies + phases) @ amplitudes
+    assert np.sqrt(np.mean((curve - predictions["targets"][:, 0]) ** 2)) < 0.01
+    for name in ("training", "sensitivity", "predictions", "uncertainty", "joint"):
+        picture = matplotlib.image.imread(run / "figures" / f"{name}.png")
+        assert min(picture.shape[:2]) > 400
+        assert picture[..., :3].std() > 0.02
+
+
+def test_a_stored_config_repeats_the_run(command, tmp_path):
+    options = (*QUICK, "--draws", 30, "--chains", 2, "--set", "vi.num_steps=500", "--threshold", 0.8)
+    assert command("run", "sine_large", *options, "--out", "first")[0] == 0
+    assert command("run", "first/config.toml", "--out", "second")[0] == 0
+    first, second = (
+        xr.open_datatree(tmp_path / name / "draws.zarr", engine="zarr", consolidated=False)
+        for name in ("first", "second")
+    )
+    np.testing.assert_array_equal(first["posterior"]["theta"], second["posterior"]["theta"])
+    assert first["posterior"]["theta"].shape[:2] == (2, 30)
+    assert first["posterior"]["theta"].dtype == np.float32
+    assert (tmp_path / "first/config.toml").read_text() == (tmp_path / "second/config.toml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["sine_smal"], "vihmc: `problem` must be one of sine_large, sine_small or a .toml file, got 'sine_smal'."),
+        (["sine_small", "--preset", "papr"], "vihmc: `preset` must be one of paper, default, quick, got 'papr'."),
+        (["sine_small", "--set", "vi.lr=1"], "vihmc: `vi.lr` is not a known setting."),
+        (
+            ["sine_small", "--threshold", "1.5"],
+            "vihmc: `selection.threshold` must be less than or equal to 1, got 1.5.",
+        ),
+        (["sine_small", "--set", "problem.noise_std=-0.1"], "vihmc: `problem.noise_std` must be greater than 0"),
+        (["sine_small", "--chains", "0"], "vihmc: `hmc.num_chains` must be greater than 0, got 0."),
+        (["sine_small", "--seed", "-1"], "vihmc: `seed` must be greater than or equal to 0, got -1."),
+        (["absent.toml"], "vihmc: `absent.toml` must be a readable file"),
+    ],
+)
+def test_wrong_input_is_one_sentence_and_exit_code_2(command, tmp_path, arguments, sentence):
+    code, out, err = command("run", *arguments)
+    assert code == 2
+    assert out == ""
+    assert err.startswith(sentence)
+    assert err.count("\n") == 1
+    assert not list(tmp_path.iterdir()), "nothing is written"
+
+
+@pytest.mark.parametrize("content", ["config.toml", "diary.txt"])
+def test_a_directory_with_something_in_it_is_left_alone(command, tmp_path, content):
+    held = tmp_path / "held"
+    held.mkdir()
+    (held / content).write_text("precious")
+    code, _, err = command("run", "sine_small", "--out", "held")
+    assert code == 2
+    assert "`out` must be a new or empty directory, got held, which holds" in err
+    assert [path.name for path in held.iterdir()] == [content]
+    assert (held / content).read_text() == "precious"
+    (tmp_path / "file").write_text("precious")
+    code, _, err = command("run", "sine_small", "--out", "file")
+    assert code == 2
+    assert "`out` must be a directory, got the file file." in err
+
+
+def test_help_does_not_load_jax():
+    code = (
+        "import sys; sys.argv = ['vihmc', 'run', '--help']\n"
+        "from vihmc.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "assert not {'jax', 'numpy', 'matplotlib'} & set(sys.modules)"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    assert "--preset" in result.stdout

@@ -1,0 +1,85 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import vihmc
+from vihmc.pipeline import infer, sample_everything
+
+QUICK = vihmc.MethodConfig(
+    vi=vihmc.VIConfig(num_steps=3000, map_steps=2000),
+    hmc=vihmc.SamplerConfig(num_chains=4, num_draws=500, num_warmup=300),
+)
+
+
+def test_keeping_everything_of_a_linear_model_gives_the_exact_predictive(x64, linear_gaussian):
+    config = QUICK.model_copy(update={"selection": vihmc.SelectionConfig(threshold=1.0)})
+    result = infer(linear_gaussian.posterior, config)
+    assert result.subspace.num_kept == 5
+    inputs = linear_gaussian.features[:8]
+    predicted = result.predict(inputs)
+    exact_std = np.sqrt(np.einsum("ni,ij,nj->n", inputs, linear_gaussian.covariance, inputs))
+    np.testing.assert_allclose(predicted.epistemic_std[:, 0], exact_std, rtol=0.15)
+    np.testing.assert_allclose(predicted.mean[:, 0], inputs @ linear_gaussian.mean, atol=0.3 * exact_std.max())
+
+
+def test_frozen_parameters_stay_at_the_mean_of_the_fit(x64, linear_gaussian):
+    config = QUICK.model_copy(update={"selection": vihmc.SelectionConfig(rule="count", count=2)})
+    result = infer(linear_gaussian.posterior, config)
+    kept = np.asarray(result.subspace.kept)
+    assert kept.size == 2
+    assert set(kept) == set(np.argsort(np.asarray(result.scores.values))[-2:])
+    mean, covariance = linear_gaussian.conditional(kept, np.asarray(result.vi.q.mean))
+    np.testing.assert_allclose(result.sampled.draws.std(axis=0), np.sqrt(np.diag(covariance)), rtol=0.15)
+    np.testing.assert_allclose(result.sampled.draws.mean(axis=0), mean, atol=0.3 * np.sqrt(covariance.max()))
+
+
+def test_the_same_seed_gives_the_same_draws_and_another_does_not(x64, linear_gaussian):
+    posterior = linear_gaussian.posterior
+    small = QUICK.model_copy(update={"hmc": vihmc.SamplerConfig(num_chains=2, num_draws=20, num_warmup=100)})
+    first, second = infer(posterior, small), infer(posterior, small)
+    other = infer(posterior, small.model_copy(update={"seed": 1}))
+    np.testing.assert_array_equal(first.sampled.draws, second.sampled.draws)
+    assert not np.array_equal(first.sampled.draws, other.sampled.draws)
+
+
+def test_a_model_of_any_tree_starts_where_it_is_told(x64):
+    def apply(params, inputs):
+        amplitude, (frequency, phase) = params
+        return amplitude * jnp.sin(frequency * inputs["x"] + phase) + 0 * inputs["unused"].sum(axis=1)
+
+    rng = np.random.default_rng(0)
+    inputs = {"x": np.linspace(-2, 2, 25), "unused": rng.normal(size=(25, 2))}
+    targets = 1.3 * np.sin(1.8 * inputs["x"] + 0.4) + 0.05 * rng.normal(size=25)
+    params = (jnp.asarray(1.0), (jnp.asarray(2.0), jnp.asarray(0.0)))
+    posterior = vihmc.Posterior.of(apply, params, inputs, targets, prior_std=2.0, noise_std=0.05)
+    result = infer(posterior, QUICK, initial_params=params)
+    np.testing.assert_allclose(result.vi.q.mean, [1.3, 1.8, 0.4], atol=0.1)
+    predicted = result.predict({"x": np.zeros(3), "unused": np.zeros((3, 2))})
+    assert predicted.mean.shape == (3,)
+    np.testing.assert_allclose(predicted.mean, 1.3 * np.sin(0.4), atol=0.1)
+    with pytest.raises(vihmc.InputError, match="`inputs` must have the shapes"):
+        result.predict({"x": np.zeros(3), "unused": np.zeros((3, 3))})
+    with pytest.raises(vihmc.InputError, match="`inputs` must be finite"):
+        result.predict({"x": np.full(3, np.nan), "unused": np.zeros((3, 2))})
+
+
+def test_bad_chains_are_left_out_only_on_request(x64, linear_gaussian):
+    posterior = linear_gaussian.posterior
+    q = vihmc.vi.MeanField(jnp.asarray(linear_gaussian.mean), jnp.full(5, 0.01))
+    still = {"kernel": "hmc", "metric": "identity", "step_size": 10.0, "num_chains": 3, "num_warmup": 0}
+    still |= {"trajectory": "fixed", "num_integration_steps": 3, "num_draws": 30}
+    sampled = sample_everything(posterior, q, vihmc.SamplerConfig(**still, drop_bad_chains=True), jax.random.key(0))
+    assert set(sampled.bad_chains) == {0, 1, 2}
+    assert not sampled.dropped, "when every chain is bad there is nothing better to keep"
+    assert sampled.chains.num_chains == 3
+
+
+def test_validation_inputs_can_be_scored_but_must_exist(x64, linear_gaussian):
+    config = QUICK.model_copy(update={"sensitivity": vihmc.SensitivityConfig(inputs="validation")})
+    with pytest.raises(vihmc.InputError, match="must be 'training' without validation data"):
+        infer(linear_gaussian.posterior, config)
+    validation = (3 * linear_gaussian.features[:2], linear_gaussian.targets[:2])
+    result = infer(linear_gaussian.posterior, config, validation=validation)
+    expected = np.asarray(result.vi.q.std) ** 2 * np.mean(validation[0] ** 2, axis=0)
+    np.testing.assert_allclose(result.scores.values, expected)

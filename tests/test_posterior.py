@@ -1,0 +1,121 @@
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from linear import linear_apply
+from vihmc import InputError
+from vihmc.layout import ParamLayout
+from vihmc.models.mlp import MLP
+from vihmc.posterior import Posterior
+
+
+def test_log_density_is_the_sum_of_normal_log_densities(precision, linear_gaussian):
+    theta = np.array([0.3, -0.2, 0.5, 0.1, -0.7])
+    posterior = linear_gaussian.posterior
+    residual = linear_gaussian.targets[:, 0] - linear_gaussian.features @ theta
+    tolerance = 1e-5 if precision == "float32" else 1e-12
+    prior = stats.norm(0, 1.5).logpdf(theta).sum()
+    likelihood = stats.norm(0, 0.3).logpdf(residual).sum()
+    vector = jnp.asarray(theta)
+    np.testing.assert_allclose(posterior.log_prior(vector), prior, rtol=tolerance)
+    np.testing.assert_allclose(posterior.log_likelihood(vector), likelihood, rtol=tolerance)
+    np.testing.assert_allclose(posterior.log_density(vector), prior + likelihood, rtol=tolerance)
+
+
+def test_log_likelihood_of_batches_averages_to_that_of_all_data(x64, linear_gaussian):
+    small = Posterior.of(
+        linear_apply,
+        {"weight": np.zeros((5, 1))},
+        linear_gaussian.features[:6],
+        linear_gaussian.targets[:6],
+        prior_std=1.0,
+        noise_std=0.3,
+    )
+    theta = jnp.arange(5.0) / 5
+    batches = [small.log_likelihood(theta, jnp.array(pair)) for pair in itertools.combinations(range(6), 2)]
+    np.testing.assert_allclose(np.mean(batches), small.log_likelihood(theta), rtol=1e-12)
+
+
+def test_one_prior_std_per_leaf_and_one_noise_std_per_output(x64):
+    model = MLP((2, 3, 2))
+    params = model.init(jax.random.key(0))
+    prior_std = {"layers": [{"weight": 1.0, "bias": 2.0}, {"weight": 3.0, "bias": 4.0}]}
+    inputs, targets = np.ones((4, 2)), np.zeros((4, 2))
+    posterior = Posterior.of(model.apply, params, inputs, targets, prior_std=prior_std, noise_std=[0.1, 0.2])
+    theta = posterior.layout.ravel(params) + 0.3
+    tree = posterior.layout.unravel(theta)
+    expected = sum(
+        stats.norm(0, std).logpdf(leaf).sum()
+        for std, leaf in zip(jax.tree.leaves(prior_std), jax.tree.leaves(tree), strict=True)
+    )
+    np.testing.assert_allclose(posterior.log_prior(theta), expected)
+    outputs = model.apply(tree, inputs)
+    np.testing.assert_allclose(posterior.log_likelihood(theta), stats.norm(0, [0.1, 0.2]).logpdf(outputs).sum())
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"noise_std": -1.0}, "`noise_std` must be positive and finite, got -1.0"),
+        ({"noise_std": float("nan")}, "`noise_std` must be positive and finite, got nan"),
+        ({"noise_std": "loud"}, "`noise_std` must be a positive number, got 'loud'"),
+        (
+            {"noise_std": [0.1, 0.2]},
+            r"`noise_std` must be one number or one per output, .* got shape \(2,\)",
+        ),
+        ({"prior_std": 0}, "`prior_std` must be positive and finite, got 0"),
+        ({"prior_std": {"weights": 1.0}}, "One number for each of the leaves weight"),
+        ({"targets": np.zeros((29, 1))}, r"same number of observations, got \[30\] and 29"),
+        ({"targets": np.zeros(30)}, r"`targets` must have the shape .* \(30, 1\), got \(30,\)"),
+        ({"targets": np.full((30, 1), np.nan)}, r"`targets` must be finite, got nan at index \(0, 0\) \(30 in all\)"),
+        ({"inputs": np.zeros((30, 4))}, "must accept the given inputs"),
+        ({"inputs": np.full((30, 5), np.inf)}, "`inputs` must be finite, got inf"),
+        ({"inputs": np.array([["a"] * 5] * 30)}, "`inputs` must be real numbers"),
+        ({"params": {}}, "`params` must hold at least one array"),
+        ({"params": {"weight": np.zeros((5, 1), int)}}, "must hold floating-point arrays, got int"),
+    ],
+)
+def test_wrong_input_is_one_sentence(linear_gaussian, change, sentence):
+    arguments = {
+        "params": {"weight": np.zeros((5, 1))},
+        "inputs": linear_gaussian.features,
+        "targets": linear_gaussian.targets,
+        "prior_std": 1.0,
+        "noise_std": 0.1,
+    } | change
+    params, inputs, targets = (arguments.pop(name) for name in ("params", "inputs", "targets"))
+    with pytest.raises(InputError, match=sentence):
+        Posterior.of(linear_apply, params, inputs, targets, **arguments)
+
+
+def test_layout_round_trips_and_names_every_scalar():
+    params = MLP((2, 3, 1)).init(jax.random.key(1))
+    layout = ParamLayout.of(params)
+    vector = layout.ravel(params)
+    assert layout.size == vector.shape[0] == len(layout.names) == 13
+    for original, rebuilt in zip(jax.tree.leaves(params), jax.tree.leaves(layout.unravel(vector)), strict=True):
+        np.testing.assert_array_equal(original, rebuilt)
+    index = layout.names.index("layers.0.weight[1,2]")
+    assert vector[index] == params["layers"][0]["weight"][1, 2]
+    with pytest.raises(InputError, match="`params` must have the leaves"):
+        layout.ravel({"layers": []})
+
+
+def test_new_data_of_one_shape_compile_nothing(linear_gaussian):
+    traces = []
+
+    def counted(params, inputs):
+        traces.append(1)
+        return inputs @ params["weight"]
+
+    log_density = jax.jit(lambda posterior, theta: posterior.log_density(theta))
+    for scale in (1.0, 2.0):
+        features, targets = scale * linear_gaussian.features, linear_gaussian.targets
+        posterior = Posterior.of(counted, {"weight": np.zeros((5, 1))}, features, targets, prior_std=1, noise_std=1)
+        traces.clear()
+        log_density(posterior, jnp.ones(5))
+    assert not traces

@@ -1,0 +1,275 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from blackjax.mcmc.integrators import IntegratorState, velocity_verlet
+from blackjax.mcmc.metrics import default_metric
+from jax.tree_util import Partial
+
+from vihmc import InputError, SamplerConfig, Subspace
+from vihmc.config import load_preset
+from vihmc.diagnostics import assess
+from vihmc.problems.sine import build
+from vihmc.samplers import draw_starts, run_chains, sample
+from vihmc.samplers.chains import init_chains
+from vihmc.samplers.hmc import hmc
+from vihmc.samplers.kernel import Tuning
+from vihmc.samplers.nuts import nuts
+from vihmc.samplers.trajectory import LengthRule, num_steps_for, slowest_direction_std, trajectory_time
+from vihmc.samplers.warmup import windows
+
+
+def z_scores(draws, exact_mean, exact_covariance):
+    """Deviations of the first and second moments from the exact ones, in units of their MCSE."""
+    centred = draws - exact_mean
+    products = centred[..., :, None] * centred[..., None, :]
+    first = draws.mean(axis=(0, 1)) - exact_mean
+    second = products.mean(axis=(0, 1)) - exact_covariance
+    z_first = first / assess(draws).mcse_mean
+    z_second = second.ravel() / assess(products).mcse_mean
+    return np.concatenate([z_first, z_second])
+
+
+def sample_linear(linear_gaussian, center_shift=0.0, seed=0, kept=(0, 2, 3, 4), **settings):
+    posterior = linear_gaussian.posterior
+    center = jnp.asarray(linear_gaussian.mean + center_shift)
+    subspace = Subspace.of(list(kept), center)
+    std = 1 / np.sqrt(np.diag(linear_gaussian.precision_matrix))
+    config = SamplerConfig(**{"num_chains": 8, "num_draws": 1500, "num_warmup": 500} | settings)
+    starts = draw_starts(
+        jax.random.key(99), "q", num_chains=8, mean=center, std=jnp.asarray(std), prior_std=posterior.prior_std
+    )
+    result = sample(
+        subspace.restrict(posterior.log_density),
+        subspace.extract(starts),
+        config,
+        jax.random.key(seed),
+        initial_var=subspace.extract(jnp.asarray(std) ** 2),
+    )
+    return result, linear_gaussian.conditional(list(kept), np.asarray(center))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"kernel": "hmc", "metric": "adapted"},
+        {"kernel": "hmc", "metric": "q"},
+        {"kernel": "hmc", "metric": "identity"},
+        {"kernel": "nuts", "metric": "adapted"},
+        {"kernel": "nuts", "metric": "q", "step_size": 0.3},
+        {"kernel": "hmc", "trajectory": "fixed", "num_integration_steps": 7, "thin": 2},
+    ],
+    ids=lambda settings: "-".join(map(str, settings.values())),
+)
+def test_draws_have_the_moments_of_the_conditional_posterior(precision, linear_gaussian, settings):
+    # Frozen away from the mean, so that the conditional mean differs from the marginal one.
+    result, (mean, covariance) = sample_linear(linear_gaussian, center_shift=0.05, **settings)
+    z = z_scores(result.chains.positions.astype(float), mean, covariance)
+    assert np.max(np.abs(z)) < 5
+    assert not result.chains.is_divergent.any()
+
+
+@pytest.mark.parametrize("fault", ["prior forgotten", "noise variance read as std", "rejected draws dropped"])
+def test_the_moment_test_catches_faults(x64, linear_gaussian, fault):
+    faulty = linear_gaussian.posterior
+    settings = {"kernel": "hmc", "metric": "identity"}
+    if fault == "prior forgotten":
+        object.__setattr__(faulty, "prior_std", jnp.asarray(1e6))
+        linear_gaussian.prior_std = 0.2
+    elif fault == "noise variance read as std":
+        object.__setattr__(faulty, "noise_std", faulty.noise_std**2)
+    else:
+        settings |= {"step_size": 0.047, "trajectory": "fixed", "num_integration_steps": 3, "num_draws": 8000}
+    subspace = Subspace.of(np.arange(5), jnp.asarray(linear_gaussian.mean))
+    config = SamplerConfig(**{"num_chains": 8, "num_draws": 1500, "num_warmup": 500} | settings)
+    starts = jnp.tile(subspace.center, (8, 1)) + 0.01 * jax.random.normal(jax.random.key(0), (8, 5))
+    var = jnp.asarray(np.diag(linear_gaussian.covariance))
+    chains = sample(faulty.log_density, starts, config, jax.random.key(1), initial_var=var).chains
+    draws = chains.positions
+    if fault == "rejected draws dropped":
+        moved = [chain[1:][np.any(np.diff(chain, axis=0) != 0, axis=1)] for chain in draws]
+        shortest = min(map(len, moved))
+        assert shortest < 0.9 * draws.shape[1]
+        draws = np.stack([chain[:shortest] for chain in moved])
+    z = z_scores(draws, linear_gaussian.mean, linear_gaussian.covariance)
+    assert np.max(np.abs(z)) > 5
+
+
+def leapfrog(linear_gaussian, position, momentum, step_size, num_steps):
+    posterior = linear_gaussian.posterior
+    metric = default_metric(jnp.ones(5))
+    step = velocity_verlet(posterior.log_density, metric.kinetic_energy)
+    value, gradient = jax.value_and_grad(posterior.log_density)(position)
+    state = IntegratorState(position, momentum, value, gradient)
+    energy = -state.logdensity + metric.kinetic_energy(momentum)
+    state = jax.lax.fori_loop(0, num_steps, lambda _, s: step(s, step_size), state)
+    return state, float(-state.logdensity + metric.kinetic_energy(state.momentum) - energy)
+
+
+def test_leapfrog_is_reversible(x64, linear_gaussian):
+    position, momentum = jnp.asarray(linear_gaussian.mean) + 0.1, jnp.linspace(-1, 1, 5)
+    there, _ = leapfrog(linear_gaussian, position, momentum, 0.01, 50)
+    back, _ = leapfrog(linear_gaussian, there.position, -there.momentum, 0.01, 50)
+    assert np.max(np.abs(there.position - position)) > 0.05
+    np.testing.assert_allclose(back.position, position, atol=1e-12)
+    np.testing.assert_allclose(back.momentum, -momentum, atol=1e-11)
+
+
+def test_energy_error_falls_as_the_square_of_the_step(x64, linear_gaussian):
+    position, momentum = jnp.asarray(linear_gaussian.mean) + 0.1, jnp.linspace(-1, 1, 5)
+    errors = [leapfrog(linear_gaussian, position, momentum, 0.01 / 2**k, 17 * 2**k)[1] for k in range(4)]
+    ratios = np.array(errors[:-1]) / np.array(errors[1:])
+    np.testing.assert_allclose(ratios[1:], 4, rtol=0.05)
+
+
+@pytest.mark.parametrize("kernel", ["hmc", "nuts"])
+def test_chunks_never_change_the_draws(precision, linear_gaussian, kernel):
+    runs = [
+        sample_linear(linear_gaussian, kernel=kernel, num_draws=60, num_warmup=120, chunk_size=size)[0]
+        for size in (50, 7)
+    ]
+    np.testing.assert_array_equal(runs[0].chains.positions, runs[1].chains.positions)
+    np.testing.assert_array_equal(runs[0].chains.energy, runs[1].chains.energy)
+    assert runs[0].tuning.step_size == runs[1].tuning.step_size
+
+
+def test_thinning_keeps_every_nth_draw(x64, linear_gaussian):
+    every = sample_linear(linear_gaussian, num_draws=30, num_warmup=100)[0].chains
+    third = sample_linear(linear_gaussian, num_draws=10, num_warmup=100, thin=3)[0].chains
+    np.testing.assert_array_equal(third.positions, every.positions[:, 2::3])
+    np.testing.assert_array_equal(third.num_gradients, every.num_gradients.reshape(8, 10, 3).sum(axis=2))
+    np.testing.assert_allclose(third.acceptance_rate, every.acceptance_rate.reshape(8, 10, 3).mean(axis=2))
+
+
+def test_rejected_draws_repeat_the_last_one(x64, linear_gaussian):
+    settings = {"kernel": "hmc", "metric": "identity", "step_size": 0.045, "num_draws": 300, "num_warmup": 50}
+    chains = sample_linear(linear_gaussian, trajectory="fixed", num_integration_steps=2, **settings)[0].chains
+    moved = np.any(np.diff(chains.positions, axis=1) != 0, axis=-1)
+    acceptance = chains.acceptance_rate[:, 1:]
+    assert 0.05 < acceptance.mean() < 0.9
+    # Acceptance events are Bernoulli with the recorded probabilities.
+    z = (moved.sum() - acceptance.sum()) / np.sqrt((acceptance * (1 - acceptance)).sum())
+    assert abs(z) < 5
+
+
+@pytest.mark.parametrize("target", [0.65, 0.9])
+@pytest.mark.parametrize("kernel", ["hmc", "nuts"])
+def test_dual_averaging_reaches_its_target(x64, target, kernel):
+    # In 100 dimensions of different scales and with one leapfrog step, acceptance falls steadily with the step size;
+    # in a few it has cliffs, and a number of steps that depends on the step size makes it jump.
+    length = {"trajectory": "fixed", "num_integration_steps": 1} if kernel == "hmc" else {}
+    config = SamplerConfig(kernel=kernel, metric="identity", target_acceptance=target, num_draws=300, **length)
+    scales = jnp.linspace(0.5, 1.5, 100)
+    starts = scales * jax.random.normal(jax.random.key(1), (8, 100))
+    chains = sample(_scaled_normal(scales), starts, config, jax.random.key(2), initial_var=scales**2).chains
+    assert abs(chains.acceptance_rate.mean() - target) < 0.04
+
+
+def test_an_adapted_metric_is_the_variance_of_the_draws(x64, linear_gaussian):
+    result, (_, covariance) = sample_linear(linear_gaussian, metric="adapted", num_warmup=2000)
+    np.testing.assert_allclose(result.tuning.inverse_mass_matrix, np.diag(covariance), rtol=0.15)
+
+
+@pytest.mark.parametrize("length", [0, 5, 19, 20, 100, 150, 1000, 4000])
+def test_warmup_windows_cover_the_warmup(length):
+    parts = windows(length)
+    assert sum(n for n, _ in parts) == length
+    assert all(n > 0 for n, _ in parts)
+    if length >= 100:
+        assert not parts[0][1]
+        assert not parts[-1][1]
+        assert any(slow for _, slow in parts)
+
+
+def test_trajectory_rules():
+    paper = SamplerConfig(kernel="hmc", trajectory="paper", posterior_var=0.0679**2, step_size=1e-5)
+    time = trajectory_time(paper, slowest_std=1.0, largest_var=1.0)
+    assert num_steps_for(LengthRule.of(paper), 1e-5, time) == 724
+    quarter = SamplerConfig(kernel="hmc", max_integration_steps=40)
+    time = trajectory_time(quarter, slowest_std=2.0, largest_var=9.0)
+    assert num_steps_for(LengthRule.of(quarter), 0.1, time) == 31  # π·2/(2·0.1) = 31.4
+    assert num_steps_for(LengthRule.of(quarter), 0.01, time) == 40
+    assert num_steps_for(LengthRule.of(quarter), 100.0, time) == 1
+
+
+def test_slowest_direction_sees_correlations():
+    rng = np.random.default_rng(0)
+    covariance = np.array([[1.0, 0.9], [0.9, 1.0]])
+    draws = rng.multivariate_normal([3, 4], covariance, size=500)
+    slowest = slowest_direction_std(draws, np.array([1.0, 1.0]))
+    assert abs(slowest - np.sqrt(1.9)) < 0.15
+    assert abs(slowest_direction_std(draws, np.array([4.0, 4.0])) - slowest / 2) < 1e-9
+
+
+def test_starts():
+    arguments = {"num_chains": 2000, "mean": jnp.array([1.0, -1.0]), "std": jnp.array([0.1, 0.2])}
+    arguments["prior_std"] = jnp.asarray(3.0)
+    draw = lambda start: np.asarray(draw_starts(jax.random.key(0), start, **arguments))
+    np.testing.assert_array_equal(draw("q_mean"), np.tile([1.0, -1.0], (2000, 1)))
+    np.testing.assert_allclose(draw("q").mean(axis=0), [1, -1], atol=0.03)
+    np.testing.assert_allclose(draw("q").std(axis=0), [0.1, 0.2], rtol=0.08)
+    np.testing.assert_allclose(draw("prior").std(axis=0), [3, 3], rtol=0.08)
+
+
+def test_divergences_are_counted():
+    # A density with a cliff: the energy is infinite beyond one.
+    logdensity = lambda x: jnp.where(jnp.all(jnp.abs(x) < 1), 0.0, -jnp.inf)
+    kernel = hmc()
+    tuning = Tuning(jnp.asarray(1.0), jnp.ones(2), jnp.asarray(5))
+    state = init_chains(logdensity, kernel, jnp.zeros((3, 2)))
+    chains = run_chains(logdensity, kernel, state, tuning, jax.random.key(0), num_draws=50)
+    assert chains.is_divergent.any()
+    assert np.all(np.abs(chains.positions) < 1)
+
+
+def test_nuts_stops_at_the_configured_number_of_steps(x64):
+    problem = build(_sine("sine_small"))
+    logdensity = problem.posterior.log_density
+    for limit, gradients in ((7, 7), (10, 7)):
+        kernel = nuts(limit)
+        tuning = Tuning(jnp.asarray(1e-7), jnp.ones(6), jnp.asarray(1))
+        state = init_chains(logdensity, kernel, jnp.zeros((1, 6)))
+        chains = run_chains(logdensity, kernel, state, tuning, jax.random.key(0), num_draws=3)
+        assert chains.num_gradients.max() == gradients
+
+
+def test_warming_up_and_drawing_compile_once(linear_gaussian):
+    posterior = linear_gaussian.posterior
+    traces = []
+
+    def log_density(theta):
+        traces.append(1)
+        return posterior.log_density(theta)
+
+    def run(num_draws):
+        config = SamplerConfig(num_draws=num_draws, num_warmup=333, chunk_size=10)
+        return sample(log_density, jnp.zeros((8, 5)), config, jax.random.key(0), initial_var=jnp.ones(5))
+
+    run(20)
+    compiled = len(traces)
+    run(75)
+    assert len(traces) == compiled
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"trajectory": "fixed"}, "`num_integration_steps` goes with the trajectory 'fixed'"),
+        ({"num_warmup": 10}, "`num_warmup` must be at least 100 to find the step size or the metric, got 10"),
+        ({"step_size": -1}, "`step_size` must be greater than 0, got -1"),
+        ({"kernel": "gibbs"}, "`kernel` must be 'hmc' or 'nuts', got 'gibbs'"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(settings, sentence):
+    with pytest.raises(InputError, match=sentence):
+        SamplerConfig(**settings)
+
+
+def _scaled_normal(scales):
+    return Partial(lambda scales, x: -0.5 * jnp.sum((x / scales) ** 2), scales)
+
+
+def _sine(name):
+    from vihmc.config import SineConfig
+
+    return SineConfig(**load_preset(name)["problem"])

@@ -1,0 +1,85 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from vihmc import MLP, SensitivityConfig
+from vihmc.layout import ParamLayout
+from vihmc.sensitivity import estimate_squared_gradients, score, sum_squared_gradients
+
+
+@pytest.fixture
+def network():
+    model = MLP((2, 4, 3))
+    params = model.init(jax.random.key(5))
+    layout = ParamLayout.of(params)
+    inputs = jax.random.normal(jax.random.key(6), (7, 2))
+
+    def predict(theta, x):
+        return model.apply(layout.unravel(theta), x)
+
+    return predict, layout.ravel(params), inputs
+
+
+def test_scores_of_a_linear_model_are_closed_form(precision, linear_gaussian):
+    posterior = linear_gaussian.posterior
+    mean, std = jnp.asarray(linear_gaussian.mean), jnp.linspace(0.1, 0.5, 5)
+    scores = score(posterior.predict, mean, std, posterior.inputs, SensitivityConfig())
+    exact = np.asarray(std) ** 2 * np.mean(linear_gaussian.features**2, axis=0)
+    np.testing.assert_allclose(scores.values, exact, rtol=1e-5 if precision == "float32" else 1e-12)
+    np.testing.assert_array_equal(scores.standard_error, 0)
+
+
+def test_scores_agree_with_finite_differences(x64, network):
+    predict, theta, inputs = network
+    std = jnp.linspace(0.1, 1.0, theta.size)
+    scores = score(predict, theta, std, inputs, SensitivityConfig())
+    step = 1e-6
+    for index in range(theta.size):
+        moved = (predict(theta.at[index].add(step), inputs) - predict(theta.at[index].add(-step), inputs)) / (2 * step)
+        np.testing.assert_allclose(scores.values[index], std[index] ** 2 * jnp.mean(moved**2), rtol=1e-7)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 5, 6, 1000])
+def test_chunks_never_change_the_scores(x64, network, rows):
+    predict, theta, inputs = network
+    jacobian = jax.jacrev(predict)(theta, inputs).reshape(-1, theta.size)
+    memory_mb = rows * theta.size * 8 / 1e6
+    squares = sum_squared_gradients(predict, theta, inputs, memory_mb=memory_mb)
+    np.testing.assert_allclose(squares, jnp.sum(jacobian**2, axis=0), rtol=1e-12)
+
+
+@pytest.mark.parametrize("rows", [2, 1000])
+def test_random_signs_are_unbiased_with_an_honest_error(x64, network, rows):
+    predict, theta, inputs = network
+    exact = sum_squared_gradients(predict, theta, inputs, memory_mb=1)
+    memory_mb = rows * theta.size * 8 / 1e6
+    estimate, error = estimate_squared_gradients(
+        predict, theta, inputs, jax.random.key(0), num_probes=4000, memory_mb=memory_mb
+    )
+    z = np.asarray((estimate - exact) / error)
+    assert np.max(np.abs(z)) < 5
+    # An error that was far too large would make the check above pass always.
+    assert 0.5 < np.sqrt(np.mean(z**2)) < 1.6
+
+
+def test_the_jacobian_is_never_held_whole():
+    # 2,000 outputs × 20,301 parameters would be 162 MB in float32; the program may use 10 MB of rows at a time.
+    model = MLP((1, 100, 100, 100, 1))
+    layout = ParamLayout.of(jax.eval_shape(model.init, jax.random.key(0)))
+    inputs = jnp.zeros((2000, 1))
+
+    def predict(theta, x):
+        return model.apply(layout.unravel(theta), x)
+
+    def run(theta):
+        return sum_squared_gradients(predict, theta, inputs, memory_mb=10)
+
+    memory = jax.jit(run).lower(jnp.zeros(layout.size)).compile().memory_analysis()
+    assert memory.temp_size_in_bytes < 60e6
+
+
+def test_random_signs_need_a_key(network):
+    predict, theta, inputs = network
+    with pytest.raises(ValueError, match="`rng_key` is needed"):
+        score(predict, theta, theta, inputs, SensitivityConfig(method="random_signs"))

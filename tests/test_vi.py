@@ -1,0 +1,135 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import integrate, optimize, stats
+
+from linear import linear_apply
+from vihmc import InputError, VIConfig, vi
+from vihmc.posterior import Posterior
+
+
+def test_gaussian_kl_matches_quadrature(x64):
+    of, reference = stats.norm(0.4, 0.7), stats.norm(-0.2, 1.3)
+    exact = integrate.quad(lambda t: of.pdf(t) * (of.logpdf(t) - reference.logpdf(t)), -12, 12)[0]
+    arguments = {"of_mean": jnp.array([0.4]), "of_std": jnp.array([0.7])}
+    arguments |= {"from_mean": jnp.array([-0.2]), "from_std": jnp.array([1.3])}
+    np.testing.assert_allclose(vi.gaussian_kl(**arguments), exact, rtol=1e-8)
+
+
+def test_objectives_put_the_divergence_the_right_way_round(x64):
+    q = vi.MeanField(jnp.array([0.5]), jnp.array([0.1]))
+    prior_std = jnp.array(1.0)
+    of_q, of_prior = stats.norm(0.5, 0.1), stats.norm(0, 1)
+    for objective, first, second in (("elbo", of_q, of_prior), ("published", of_prior, of_q)):
+        low, high = first.mean() - 10 * first.std(), first.mean() + 10 * first.std()
+        exact = integrate.quad(lambda t: first.pdf(t) * (first.logpdf(t) - second.logpdf(t)), low, high)[0]  # noqa: B023
+        np.testing.assert_allclose(vi.divergence_to_prior(q, prior_std, objective=objective), exact, rtol=1e-7)
+
+
+def test_fit_finds_the_closed_form_optimum(precision, linear_gaussian):
+    config = VIConfig(num_steps=6000, num_samples=20, map_steps=2000)
+    result = vi.fit(linear_gaussian.posterior, config, jax.random.key(0))
+    exact_std = 1 / np.sqrt(np.diag(linear_gaussian.precision_matrix))
+    # The optimum of the bound has the exact mean, and the std of each parameter with the others held fixed.
+    np.testing.assert_allclose(result.q.mean, linear_gaussian.mean, atol=0.05 * exact_std.min())
+    np.testing.assert_allclose(result.q.std, exact_std, rtol=0.03)
+    assert result.converged
+    assert not result.collapsed
+
+
+def test_published_objective_finds_its_own_optimum(x64):
+    # One weight, one feature: the optimum of KL(prior‖q) − E_q[log likelihood] solves two scalar equations.
+    x, y, noise_std = np.array([[1.0], [2.0]]), np.array([[1.1], [1.9]]), 0.5
+    posterior = Posterior.of(linear_apply, {"weight": np.zeros((1, 1))}, x, y, prior_std=1.0, noise_std=noise_std)
+    curvature, pull = (x**2).sum() / noise_std**2, (x * y).sum() / noise_std**2
+
+    def loss(variational):
+        mean, log_std = variational
+        var = np.exp(2 * log_std)
+        return log_std + (1 + mean**2) / (2 * var) + 0.5 * curvature * (mean**2 + var) - pull * mean
+
+    exact_mean, exact_log_std = optimize.minimize(loss, [0.5, 0.0], tol=1e-10).x
+    config = VIConfig(objective="published", num_steps=6000, num_samples=20)
+    q = vi.fit(posterior, config, jax.random.key(1)).q
+    np.testing.assert_allclose(q.mean, exact_mean, atol=0.01)
+    np.testing.assert_allclose(q.std, np.exp(exact_log_std), rtol=0.02)
+    assert q.std[0] > 1.5 / np.sqrt(1 + curvature), "the published objective overestimates the std"
+
+
+def test_minibatches_have_the_optimum_of_all_data(x64, linear_gaussian):
+    config = VIConfig(num_steps=12000, num_samples=10, batch_size=15, map_steps=2000)
+    q = vi.fit(linear_gaussian.posterior, config, jax.random.key(2)).q
+    exact_std = 1 / np.sqrt(np.diag(linear_gaussian.precision_matrix))
+    np.testing.assert_allclose(q.mean, linear_gaussian.mean, atol=0.5 * exact_std.min())
+    np.testing.assert_allclose(q.std, exact_std, rtol=0.1)
+
+
+def test_map_is_the_posterior_mean_of_a_linear_model(x64, linear_gaussian):
+    config = VIConfig(map_steps=5000, learning_rate=0.05)
+    theta = vi.maximum_a_posteriori(linear_gaussian.posterior, jnp.zeros(5), config)
+    np.testing.assert_allclose(theta, linear_gaussian.mean, atol=1e-6)
+
+
+def test_elbo_equals_the_log_evidence_when_q_is_the_posterior(x64):
+    # With one parameter the mean-field family holds the posterior, and the bound is the evidence.
+    x, y = np.array([[1.0], [0.5], [-1.0]]), np.array([[0.8], [0.1], [-1.2]])
+    posterior = Posterior.of(linear_apply, {"weight": np.zeros((1, 1))}, x, y, prior_std=1.0, noise_std=0.4)
+    var = 1 / ((x**2).sum() / 0.16 + 1)
+    q = vi.MeanField(jnp.array([var * (x * y).sum() / 0.16]), jnp.array([var**0.5]))
+    evidence = stats.multivariate_normal(np.zeros(3), x @ x.T + 0.16 * np.eye(3)).logpdf(y[:, 0])
+    bound = vi.estimate_elbo(posterior, q, jax.random.key(0), num_samples=4000)
+    assert abs(bound.value - evidence) < 5 * bound.standard_error
+
+
+def test_records_do_not_change_the_fit(x64, linear_gaussian):
+    fits = [
+        vi.fit(linear_gaussian.posterior, VIConfig(num_steps=300, record_every=every), jax.random.key(3))
+        for every in (100, 70)
+    ]
+    np.testing.assert_array_equal(fits[0].q.mean, fits[1].q.mean)
+    np.testing.assert_array_equal(fits[0].q.std, fits[1].q.std)
+    assert fits[1].history.step.tolist() == [70, 140, 210, 280, 300]
+
+
+def test_plateau_reduces_the_rate_and_then_stops(x64, linear_gaussian):
+    config = VIConfig(schedule="plateau", num_steps=50_000, plateau_patience=500, plateau_drops=2)
+    result = vi.fit(linear_gaussian.posterior, config, jax.random.key(4))
+    rates = np.unique(result.history.learning_rate)
+    np.testing.assert_allclose(rates, [1e-4, 1e-3, 1e-2])
+    assert result.converged
+    assert result.history.step[-1] < 50_000
+
+
+def test_a_fit_worse_than_the_prior_says_so(x64):
+    # A starting std far above the prior's and no time to learn: q = prior has the higher bound.
+    x, y = np.ones((3, 1)), np.zeros((3, 1))
+    posterior = Posterior.of(linear_apply, {"weight": np.zeros((1, 1))}, x, y, prior_std=0.1, noise_std=1.0)
+    result = vi.fit(posterior, VIConfig(num_steps=5, map_steps=0, initial_std=5.0), jax.random.key(0))
+    assert result.collapsed
+    assert "worse than q = prior" in result.message
+
+
+def test_history_has_both_errors_and_progress_is_reported(x64, linear_gaussian):
+    heard = []
+    validation = (linear_gaussian.features[:4], linear_gaussian.targets[:4])
+    result = vi.fit(
+        linear_gaussian.posterior,
+        VIConfig(num_steps=250),
+        jax.random.key(0),
+        validation=validation,
+        on_record=lambda done, info: heard.append(done),
+    )
+    assert heard == [100, 200, 250]
+    expected = np.mean((validation[0] @ np.asarray(result.q.mean)[:, None] - validation[1]) ** 2)
+    np.testing.assert_allclose(result.history.validation_mse[-1], expected)
+
+
+def test_a_batch_larger_than_the_data_is_refused(linear_gaussian):
+    with pytest.raises(InputError, match="`batch_size` must be at most the number of observations, 30, got 31"):
+        vi.fit(linear_gaussian.posterior, VIConfig(batch_size=31), jax.random.key(0))
+
+
+def test_a_loss_that_is_not_finite_is_refused(linear_gaussian):
+    with pytest.raises(InputError, match=r"`vi\.learning_rate` must keep the loss finite"):
+        vi.fit(linear_gaussian.posterior, VIConfig(learning_rate=1e30, map_steps=0), jax.random.key(0))
