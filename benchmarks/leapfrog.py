@@ -22,7 +22,7 @@ from vihmc.samplers.hmc import hmc
 from vihmc.samplers.kernel import Tuning
 from vihmc.subspace import Subspace, whole_space
 
-NUM_STEPS, NUM_DRAWS, REPEATS, STEP_SIZE = 1000, 50, 9, 1e-4
+NUM_STEPS, NUM_DRAWS, REPEATS, STEP_SIZE = 1000, 20, 30, 1e-4
 
 
 def hand_written_log_density(problem):

@@ -74,7 +74,12 @@ jax.tree_util.register_dataclass(Subspace, data_fields=["kept", "rank", "center"
 
 @jax.custom_vjp
 def _scatter(position: Array, kept: Array, rank: Array, center: Array) -> Array:
-    return jnp.where(rank >= 0, position[..., rank], center)
+    return jnp.where(rank >= 0, _take(position, jnp.maximum(rank, 0)), center)
+
+
+def _take(values: Array, indices: Array) -> Array:
+    # Indices were checked when the subspace was built; checking them again costs as much as the gather itself.
+    return values.at[..., indices].get(mode="promise_in_bounds")
 
 
 def _scatter_forward(position: Array, kept: Array, rank: Array, center: Array) -> tuple[Array, tuple[Array, Array]]:
@@ -85,7 +90,7 @@ def _scatter_backward(residual: tuple[Array, Array], cotangent: Array) -> tuple[
     # Written by hand because both ways are gathers: the derivative that JAX finds is a scatter, a serial loop on CPU.
     kept, rank = residual
     frozen = jnp.where(rank >= 0, 0, cotangent)
-    return cotangent[..., kept], None, None, frozen.reshape(-1, rank.shape[0]).sum(axis=0)
+    return _take(cotangent, kept), None, None, frozen.reshape(-1, rank.shape[0]).sum(axis=0)
 
 
 _scatter.defvjp(_scatter_forward, _scatter_backward)
