@@ -98,15 +98,23 @@ def test_a_stored_config_repeats_the_run(command, tmp_path):
         (["sine_small", "--chains", "0"], "vihmc: `hmc.num_chains` must be greater than 0, got 0."),
         (["sine_small", "--seed", "-1"], "vihmc: `seed` must be greater than or equal to 0, got -1."),
         (["absent.toml"], "vihmc: `absent.toml` must be a readable file"),
+        (["sine_small", "--seed", str(2**32)], "vihmc: `seed` must be less than 4294967296"),
+        (["sine_small", "--threshold", "abc"], "vihmc: Invalid value for '--threshold'"),
+        (["sine_small", "--tresh", "1"], "vihmc: No such option"),
+        (["sine_small", "--set", "prediction.quantiles=[]"], "vihmc: `prediction.quantiles` must be"),
+        (["sine_small", "--set", "prediction.quantiles=[0.9, 0.1]"], "vihmc: `prediction.quantiles` must be strictly"),
+        (["sine_small", "--set", "problem.name=sine_large"], "vihmc: `problem.name` must be given as"),
+        (["sine_small", "--set", "vi.batch_size=50"], "vihmc: `batch_size` must be at most the number of observations"),
+        (["sine_small", "--out", "x" * 300], "vihmc: `out` must be a directory that can be written"),
     ],
 )
 def test_wrong_input_is_one_sentence_and_exit_code_2(command, tmp_path, arguments, sentence):
     code, out, err = command("run", *arguments)
     assert code == 2
-    assert out == ""
+    assert "Traceback" not in out + err
     assert err.startswith(sentence)
     assert err.count("\n") == 1
-    assert not list(tmp_path.iterdir()), "nothing is written"
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()], "nothing is written"
 
 
 @pytest.mark.parametrize("content", ["config.toml", "diary.txt"])
@@ -135,3 +143,22 @@ def test_help_does_not_load_jax():
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
     assert "--preset" in result.stdout
+
+
+def test_a_file_changes_the_settings_of_its_problem(command, tmp_path):
+    (tmp_path / "mine.toml").write_text('[problem]\nname = "sine_large"\n[hmc]\nnum_chains = 3\n')
+    assert command("run", "mine.toml", *QUICK, "--draws", 1, "--set", "vi.num_steps=50", "--out", "out")[0] == 0
+    config = (tmp_path / "out" / "config.toml").read_text()
+    assert "noise_std = 0.05" in config
+    assert "num_chains = 3" in config
+    assert json.loads((tmp_path / "out" / "summary.json").read_text())["diagnostics"]["rhat_max"] is None
+    (tmp_path / "nameless.toml").write_text("[hmc]\nnum_chains = 3\n")
+    code, _, err = command("run", "nameless.toml")
+    assert code == 2
+    assert "`problem.name` must be in the .toml file" in err
+
+
+def test_one_chain_of_one_draw_still_ends_well(command):
+    code, out, err = command("run", "sine_small", *QUICK, "--chains", 1, "--draws", 1, "--out", "one")
+    assert (code, err) == (0, "")
+    assert "have not converged" in out

@@ -44,7 +44,7 @@ def test_one_prior_std_per_leaf_and_one_noise_std_per_output(x64):
     model = MLP((2, 3, 2))
     params = model.init(jax.random.key(0))
     prior_std = {"layers": [{"weight": 1.0, "bias": 2.0}, {"weight": 3.0, "bias": 4.0}]}
-    inputs, targets = np.ones((4, 2)), np.zeros((4, 2))
+    inputs, targets = jnp.ones((4, 2)), jnp.zeros((4, 2))
     posterior = Posterior.of(model.apply, params, inputs, targets, prior_std=prior_std, noise_std=[0.1, 0.2])
     theta = posterior.layout.ravel(params) + 0.3
     tree = posterior.layout.unravel(theta)

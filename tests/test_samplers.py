@@ -195,10 +195,17 @@ def test_trajectory_rules():
 def test_slowest_direction_sees_correlations():
     rng = np.random.default_rng(0)
     covariance = np.array([[1.0, 0.9], [0.9, 1.0]])
-    draws = rng.multivariate_normal([3, 4], covariance, size=500)
+    draws = rng.multivariate_normal([3, 4], covariance, size=(500, 8))
     slowest = slowest_direction_std(draws, np.array([1.0, 1.0]))
     assert abs(slowest - np.sqrt(1.9)) < 0.15
     assert abs(slowest_direction_std(draws, np.array([4.0, 4.0])) - slowest / 2) < 1e-9
+    draws[:, 0] *= 1e-3  # one chain stands still: the others still tell
+    assert slowest_direction_std(draws, np.array([1.0, 1.0])) > 0.8 * slowest
+
+
+def test_slowest_direction_does_not_grow_with_the_dimension():
+    draws = np.random.default_rng(0).normal(size=(600, 8, 300))
+    assert abs(slowest_direction_std(draws, np.ones(300)) - 1) < 0.05
 
 
 def test_starts():

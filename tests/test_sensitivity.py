@@ -52,7 +52,7 @@ def test_chunks_never_change_the_scores(x64, network, rows):
 @pytest.mark.parametrize("rows", [2, 1000])
 def test_random_signs_are_unbiased_with_an_honest_error(x64, network, rows):
     predict, theta, inputs = network
-    exact = sum_squared_gradients(predict, theta, inputs, memory_mb=1)
+    exact = sum_squared_gradients(predict, theta, inputs, memory_mb=1.0)
     memory_mb = rows * theta.size * 8 / 1e6
     estimate, error = estimate_squared_gradients(
         predict, theta, inputs, jax.random.key(0), num_probes=4000, memory_mb=memory_mb
@@ -73,7 +73,7 @@ def test_the_jacobian_is_never_held_whole():
         return model.apply(layout.unravel(theta), x)
 
     def run(theta):
-        return sum_squared_gradients(predict, theta, inputs, memory_mb=10)
+        return sum_squared_gradients(predict, theta, inputs, memory_mb=10.0)
 
     memory = jax.jit(run).lower(jnp.zeros(layout.size)).compile().memory_analysis()
     assert memory.temp_size_in_bytes < 60e6

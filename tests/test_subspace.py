@@ -13,7 +13,7 @@ MEAN = jnp.arange(5.0)
 def kept(scores=SCORES, **settings):
     config = SelectionConfig(**settings)
     std = jnp.array([5.0, 1, 2, 3, 4])
-    subspace = select(jnp.asarray(scores), config, mean=MEAN, std=std, rng_key=jax.random.key(0))
+    subspace = select(jnp.asarray(scores, float), config, mean=MEAN, std=std, rng_key=jax.random.key(0))
     return subspace.kept.tolist()
 
 
@@ -84,7 +84,8 @@ def test_embed_and_extract_round_trip_exactly(precision):
     np.testing.assert_array_equal(subspace.extract(full), position)
     frozen = np.setdiff1d(np.arange(9), [1, 4, 7])
     np.testing.assert_array_equal(full[..., frozen], np.broadcast_to(center[frozen], (2, 3, 6)))
-    np.testing.assert_array_equal(whole_space(center).embed(position[0, :, :1].ravel()), position[0, :, :1].ravel())
+    np.testing.assert_array_equal(whole_space(center).embed(full), full)
+    np.testing.assert_array_equal(whole_space(center).extract(full), full)
 
 
 @pytest.mark.parametrize("indices", [[], [1, 1], [-1], [9]])
@@ -104,8 +105,6 @@ def test_restricted_gradient_is_the_slice_of_the_full_gradient(x64, linear_gauss
     np.testing.assert_allclose(
         jax.grad(restricted)(position), jax.grad(posterior.log_density)(full)[subspace.kept], rtol=1e-12
     )
-    by_center = jax.grad(lambda c: Subspace.of([0, 3, 4], center).restrict(posterior.log_density)(position) * 0 + c[0])
-    assert by_center(center)[0] == 1
 
 
 def test_gradient_with_respect_to_the_frozen_values(x64):

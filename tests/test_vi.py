@@ -133,3 +133,27 @@ def test_a_batch_larger_than_the_data_is_refused(linear_gaussian):
 def test_a_loss_that_is_not_finite_is_refused(linear_gaussian):
     with pytest.raises(InputError, match=r"`vi\.learning_rate` must keep the loss finite"):
         vi.fit(linear_gaussian.posterior, VIConfig(learning_rate=1e30, map_steps=0), jax.random.key(0))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "targets", "sentence"),
+    [
+        (np.zeros((2, 4)), np.zeros((2, 1)), "`validation` must have the shapes"),
+        (np.zeros((2, 5)), np.zeros((2, 2)), r"`validation` must have targets of shape .* got \(2,\)"),
+        (np.zeros((2, 5)), np.zeros((3, 1)), "same number of observations"),
+        (np.zeros((2, 5)), np.full((2, 1), np.nan), "`validation` must be finite"),
+    ],
+)
+def test_validation_data_must_be_like_the_training_data(linear_gaussian, inputs, targets, sentence):
+    with pytest.raises(InputError, match=sentence):
+        vi.fit(linear_gaussian.posterior, VIConfig(map_steps=0), jax.random.key(0), validation=(inputs, targets))
+
+
+def test_a_fit_that_has_not_arrived_does_not_say_it_has(x64, linear_gaussian):
+    slow = VIConfig(num_steps=9000, map_steps=0, learning_rate=1e-4, initial_mean_std=1.0)
+    result = vi.fit(linear_gaussian.posterior, slow, jax.random.key(0))
+    assert result.converged is False
+    assert "still changing" in result.message
+    short = vi.fit(linear_gaussian.posterior, VIConfig(num_steps=500), jax.random.key(0))
+    assert short.converged is None
+    assert "too few to tell" in short.message

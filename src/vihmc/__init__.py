@@ -43,6 +43,8 @@ _HOMES = {
     "infer": "pipeline",
 }
 
+_STAGES = {"diagnostics", "predict", "samplers", "sensitivity", "subspace", "vi"}
+
 __all__ = [
     "MLP",
     "Inference",
@@ -68,6 +70,8 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("vihmc")
+    if name in _STAGES:
+        return import_module(f"vihmc.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'vihmc' has no attribute '{name}'")
     return getattr(import_module(f"vihmc.{_HOMES[name]}"), name)

@@ -68,17 +68,29 @@ def run(
     from rich.console import Console
 
     from vihmc.console import ProgressObserver, print_outcome, table_1
+    from vihmc.errors import InputError
     from vihmc.evaluation import run_problem
     from vihmc.plots import run_figures
     from vihmc.problems import build_problem
-    from vihmc.storage import create_run_directory, next_run_directory, save_figures, save_result, save_summary
+    from vihmc.storage import (
+        create_run_directory,
+        discard_run_directory,
+        next_run_directory,
+        save_figures,
+        save_result,
+        save_summary,
+    )
     from vihmc.summary import summarise
 
     console = Console()
     built = build_problem(config.problem)
     path = create_run_directory(out or next_run_directory(built.name, config.preset), config)
-    with ProgressObserver(console) as observer:
-        result = run_problem(built, config, observer)
+    try:
+        with ProgressObserver(console) as observer:
+            result = run_problem(built, config, observer)
+    except InputError:
+        discard_run_directory(path)
+        raise
     summary = summarise(result)
     save_result(path, result)
     save_figures(path, run_figures(result))
@@ -94,9 +106,15 @@ def main() -> None:
     from vihmc.errors import InputError
 
     try:
-        app()
+        sys.exit(app(standalone_mode=False))
     except InputError as error:
         print(f"vihmc: {error}", file=sys.stderr)
+        sys.exit(2)
+    except Exception as error:
+        # A misspelt option or a word where a number belongs; the class is private to typer, its message is not.
+        if not hasattr(error, "format_message"):
+            raise
+        print(f"vihmc: {error.format_message()} See 'vihmc run --help'.", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         print("vihmc: interrupted; the run directory holds its settings but no results.", file=sys.stderr)
@@ -105,11 +123,23 @@ def main() -> None:
 
 def _build_config(problem: str, preset: str, flags: dict[str, Any], settings: list[str]) -> "Config":
     from vihmc.config import build_config, load_preset, read_toml
+    from vihmc.errors import InputError
 
-    if not problem.endswith(".toml"):
-        return build_config(load_preset(problem, preset), flags, overrides=settings)
-    from_file = read_toml(Path(problem))
-    return build_config({"preset": Path(problem).stem}, from_file, flags, overrides=settings)
+    from_file = read_toml(Path(problem)) if problem.endswith(".toml") else {}
+    name = _problem_name(from_file) if from_file else problem
+    config = build_config(load_preset(name, preset), from_file, flags, overrides=settings)
+    if config.problem.name != name:
+        raise InputError(f"`problem.name` must be given as `vihmc run {config.problem.name}`, got --set problem.name.")
+    return config
+
+
+def _problem_name(settings: dict[str, Any]) -> str:
+    from vihmc.errors import InputError
+
+    problem = settings.get("problem")
+    if not isinstance(problem, dict) or not isinstance(problem.get("name"), str):
+        raise InputError("`problem.name` must be in the .toml file, got none. It names the problem to run.")
+    return problem["name"]
 
 
 def _given(flags: dict[str, Any]) -> dict[str, Any]:

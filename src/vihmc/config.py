@@ -68,7 +68,9 @@ class VIConfig(Settings):
     plateau_patience: PositiveInt = Field(1000, description="Steps without improvement that make a plateau.")
     plateau_factor: Probability = Field(0.1, description="What a plateau multiplies the learning rate by.")
     plateau_drops: Count = Field(2, description="Reductions before the next plateau means converged.")
-    stop_when_converged: bool = Field(True, description="Stop at the plateau after the last reduction.")
+    stop_when_converged: bool = Field(
+        True, description="Stop at the plateau after the last reduction; cosine runs to its end."
+    )
     batch_size: PositiveInt | None = Field(None, description="Observations per step; all of them if not given.")
     map_steps: Count = Field(5000, description="Steps of a maximum-a-posteriori fit that the mean starts from.")
     initial_mean_std: PositiveFloat = Field(0.1, description="Spread of the random starting mean.")
@@ -81,7 +83,7 @@ class SensitivityConfig(Settings):
 
     method: Literal["exact", "random_signs"] = Field("exact", description="All gradients, or an unbiased estimate.")
     inputs: Literal["training", "validation"] = Field("training", description="Where the predictions are scored.")
-    num_probes: PositiveInt = Field(256, description="Backward passes of the estimate.")
+    num_probes: Annotated[int, Field(ge=2)] = Field(256, description="Backward passes of the estimate.")
     memory_mb: PositiveFloat = Field(256.0, description="Bound on the memory of a chunk of gradients.")
 
 
@@ -155,17 +157,23 @@ class ReferenceConfig(SamplerConfig):
 class PredictionConfig(Settings):
     """Predictions at the validation inputs."""
 
-    quantiles: tuple[Probability, ...] = Field(
+    quantiles: Annotated[tuple[Probability, ...], Field(min_length=2)] = Field(
         (0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975), description="Levels of the predictive quantiles."
     )
     num_vi_draws: PositiveInt = Field(4000, description="Draws of q for the predictions of VI alone.")
     memory_mb: PositiveFloat = Field(256.0, description="Bound on the memory of a chunk of predictions.")
 
+    @model_validator(mode="after")
+    def _quantiles_ascend(self) -> Self:
+        if list(self.quantiles) != sorted(set(self.quantiles)):
+            raise ValueError(f"`quantiles` must be strictly ascending, got {list(self.quantiles)}")
+        return self
+
 
 class MethodConfig(Settings):
     """The method, on whatever posterior."""
 
-    seed: Count = Field(0, description="Seed of everything but the data.")
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(0, description="Seed of everything but the data.")
     vi: VIConfig = VIConfig()
     sensitivity: SensitivityConfig = SensitivityConfig()
     selection: SelectionConfig = SelectionConfig()

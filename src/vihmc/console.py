@@ -16,6 +16,7 @@ from vihmc.problems.sine import TABLE_1, TABLE_1_COLUMNS, table_1_order
 from vihmc.samplers.kernel import StepInfo
 from vihmc.vi import VIInfo
 
+RHAT_LIMIT, ESS_LIMIT = 1.05, 100
 STAGE_TITLES = {
     "vi": "1 VI fit",
     "sensitivity": "2 sensitivity",
@@ -101,20 +102,26 @@ def print_outcome(console: Console, summary: dict[str, Any]) -> None:
         f"Predictions: RMSE {predictive['rmse']:.4g}, mean epistemic std {predictive['mean_epistemic_std']:.4g}; "
         f"R-hat at most {diagnostics['rhat_max']:.3f}, bulk ESS at least {diagnostics['ess_bulk_min']:.0f}."
     )
-    if diagnostics["rhat_max"] > 1.05:
-        console.print(
-            "[bold]The chains have not converged[/bold]: R-hat of some prediction is above 1.05. "
-            "Raise hmc.num_draws and hmc.num_warmup."
-        )
-    left_out = " and left out" if hmc["bad_chains_left_out"] else ""
-    for chain, reason in hmc["bad_chains"].items():
-        console.print(f"Chain {chain} is bad{left_out}: {reason}.")
+    _print_warnings(console, "hmc", hmc, diagnostics)
     if "agreement_with_reference" in summary:
         ratio = {name: value["rms_log_std_ratio"] for name, value in summary["agreement_with_reference"].items()}
         console.print(
             f"Against HMC on all parameters, RMS log ratio of the predictive std: "
             f"VI-HMC {ratio['vihmc']:.3f}, VI {ratio['vi']:.3f}."
         )
+        _print_warnings(console, "reference", summary["reference"], summary["reference"]["diagnostics"])
+
+
+def _print_warnings(console: Console, stage: str, chains: dict[str, Any], diagnostics: dict[str, Any]) -> None:
+    if not diagnostics["rhat_max"] <= RHAT_LIMIT or not diagnostics["ess_bulk_min"] >= ESS_LIMIT:
+        console.print(
+            f"[bold]The chains of {stage} have not converged[/bold]: predictions should have R-hat at most "
+            f"{RHAT_LIMIT} and bulk ESS at least {ESS_LIMIT}, got {diagnostics['rhat_max']:.3f} and "
+            f"{diagnostics['ess_bulk_min']:.0f} at the worst input. Raise {stage}.num_draws and {stage}.num_warmup."
+        )
+    left_out = " and left out" if chains["bad_chains_left_out"] else ""
+    for chain, reason in chains["bad_chains"].items():
+        console.print(f"Chain {chain} of {stage} is bad{left_out}: {reason}.")
 
 
 def table_1(result: RunResult) -> Table:
@@ -125,7 +132,7 @@ def table_1(result: RunResult) -> Table:
         table.add_column(column, justify="right")
     for method in (VI, HMC, VIHMC):
         published = TABLE_1[method]
-        table.add_row(f"{method}, paper", *map(_cell, published["mean"], published["std"]), style="dim")
+        table.add_row(f"{method}, paper", *map(_published_cell, published["mean"], published["std"]), style="dim")
         if method in result.methods:
             mean, std = _moments(result, method)
             table.add_row(f"{method}, ours", *map(_cell, mean, std), end_section=True)
@@ -141,17 +148,21 @@ def _moments(result: RunResult, method: str) -> tuple[list[float], list[float | 
     if sampled is not None:
         kept = np.asarray(sampled.subspace.kept)
         mean[kept] = sampled.draws.mean(axis=0)
-        sampled_std = dict(zip(kept.tolist(), sampled.draws.std(axis=0, ddof=1).tolist(), strict=True))
+        sampled_std = dict(zip(kept.tolist(), sampled.draws.std(axis=0).tolist(), strict=True))
         stds = [sampled_std.get(index) for index in range(mean.size)]
     order = table_1_order(mean)
     return mean[order].tolist(), [stds[index] for index in order]
 
 
-def _cell(mean: float | None, std: float | None) -> str:
+def _published_cell(mean: float | None, std: float | None) -> str:
+    return f"{mean:.3g}\n" + ("fixed" if std is None else f"±{std:.2g}")
+
+
+def _cell(mean: float, std: float | None) -> str:
     """Mean to the last digit that the std leaves meaning to, std below it as the paper prints it."""
-    if mean is None:
-        return ""
     if std is None:
         return f"{mean:.3g}\nfixed"
+    if not std > 0:
+        return f"{mean:.3g}\n±{std:.2g}"
     digits = max(0, 1 - math.floor(math.log10(std)))
     return f"{mean:.{digits}f}\n±{std:.2g}"

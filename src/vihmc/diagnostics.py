@@ -4,6 +4,7 @@ Rank-normalised split R-hat, bulk and tail ESS and Monte Carlo standard errors a
 Predictions come first: weights of a network have symmetries that make their R-hat meaningless.
 """
 
+import warnings
 from typing import NamedTuple
 
 import arviz_base
@@ -77,18 +78,21 @@ def find_bad_chains(chains: Chains) -> dict[int, str]:
 
 def to_datatree(chains: Chains, names: list[str]) -> xr.DataTree:
     """Return draws and statistics in ArviZ's layout, with the names of the parameters as an attribute."""
-    tree = arviz_base.from_dict(
-        {
-            "posterior": {"theta": chains.positions},
-            "sample_stats": {
-                "lp": chains.log_density,
-                "acceptance_rate": chains.acceptance_rate,
-                "diverging": chains.is_divergent,
-                "energy": chains.energy,
-                "n_steps": chains.num_gradients,
+    with warnings.catch_warnings():
+        # More chains than draws is unusual, not wrong.
+        warnings.filterwarnings("ignore", message="Found chain dimension to be longer")
+        tree = arviz_base.from_dict(
+            {
+                "posterior": {"theta": chains.positions},
+                "sample_stats": {
+                    "lp": chains.log_density,
+                    "acceptance_rate": chains.acceptance_rate,
+                    "diverging": chains.is_divergent,
+                    "energy": chains.energy,
+                    "n_steps": chains.num_gradients,
+                },
             },
-        },
-        dims={"theta": ["param"]},
-    )
+            dims={"theta": ["param"]},
+        )
     tree["posterior"].attrs["param_names"] = names
     return tree

@@ -14,7 +14,8 @@ from vihmc.predict import Prediction
 from vihmc.problems import Problem
 
 VI, VIHMC, HMC = "VI", "VI-HMC", "HMC"
-_STREAM_REFERENCE, _STREAM_VI_DRAWS = 1, 2
+_STREAM_REFERENCE, _STREAM_VI_DRAWS = 1001, 1002  # away from the streams that the pipeline splits off
+_NUM_FUNCTIONS = 100
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,9 +88,6 @@ def _evaluate(problem: Problem, sampled: Sampled, config: Config) -> MethodResul
         weight_convergence=assess(sampled.chains.positions),
         sampled=sampled,
     )
-
-
-_NUM_FUNCTIONS = 100
 
 
 def _predict(problem: Problem, predict_fn: Any, draws: Any, config: Config) -> Prediction:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import jax
 import numpy as np
-from jaxtyping import Array
+from jax.typing import ArrayLike
 
 from vihmc import predict as prediction
 from vihmc import sensitivity, vi
@@ -53,10 +53,11 @@ class Observer:
 
 @dataclass(frozen=True, eq=False)
 class Sampled:
-    """Chains on a subspace, those that went wrong named and, if asked for, left out."""
+    """Chains on a subspace; those that went wrong are named and, if asked for, left out of `chains`."""
 
     subspace: Subspace
     chains: Chains
+    all_chains: Chains
     tuning: Tuning
     bad_chains: dict[int, str]
     dropped: bool
@@ -101,7 +102,7 @@ def infer(
     config: MethodConfig | None = None,
     *,
     initial_params: Params | None = None,
-    validation: tuple[Inputs, Array] | None = None,
+    validation: tuple[Inputs, ArrayLike] | None = None,
     observer: Observer | None = None,
 ) -> Inference:
     """Run the method on a posterior.
@@ -169,7 +170,7 @@ def sample_subspace(
     bad = find_bad_chains(chains)
     good = [chain for chain in range(chains.num_chains) if chain not in bad]
     dropped = bool(config.drop_bad_chains and bad and good)
-    return Sampled(subspace, chains.keep(good) if dropped else chains, tuning, bad, dropped)
+    return Sampled(subspace, chains.keep(good) if dropped else chains, chains, tuning, bad, dropped)
 
 
 def sample_everything(
@@ -184,7 +185,7 @@ def sample_everything(
     return sample_subspace(posterior, q, whole_space(q.mean), config, rng_key, on_steps=on_steps)
 
 
-def _scoring_inputs(posterior: Posterior, config: MethodConfig, validation: tuple[Inputs, Array] | None) -> Inputs:
+def _scoring_inputs(posterior: Posterior, config: MethodConfig, validation: tuple[Inputs, ArrayLike] | None) -> Inputs:
     if config.sensitivity.inputs == "training":
         return posterior.inputs
     if validation is None:

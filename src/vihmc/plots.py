@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from vihmc.evaluation import HMC, VI, VIHMC, MethodResult, RunResult
 from vihmc.problems.sine import TABLE_1_COLUMNS, table_1_order
@@ -118,7 +119,10 @@ def uncertainty(result: RunResult) -> Figure:
         axes.plot(x, method.prediction.epistemic_std[:, 0], color=color, linestyle=style, linewidth=2, label=name)
     _mark_data(axes, result)
     axes.set(xlabel="x", ylabel="Epistemic std of y", yscale="log", title="How sure is each method?")
-    axes.legend()
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    figure.legend(loc="outside lower center", ncols=len(result.methods) + 1)
     return _finish(figure)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 from jaxtyping import Array
 
 from vihmc.errors import InputError
@@ -88,10 +89,10 @@ class Posterior:
             leaves = jax.tree.map(lambda s: _positive("prior_std", s, "a standard deviation", dtype), prior_std)
             prior_std = layout.spread(leaves)
         noise_std = _positive("noise_std", noise_std, "the standard deviation of the observation noise", dtype)
-        if noise_std.ndim and noise_std.shape != targets.shape[-1:]:
+        per_output = targets.shape[-1:] if targets.ndim > 1 else ()
+        if noise_std.ndim and noise_std.shape != per_output:
             raise InputError(
-                f"`noise_std` must be one number or one per output, shape {targets.shape[-1:]}, "
-                f"got shape {noise_std.shape}."
+                f"`noise_std` must be one number or one per output, shape {per_output}, got shape {noise_std.shape}."
             )
         return cls(apply, layout, inputs, targets, prior_std, noise_std)
 
@@ -133,6 +134,19 @@ jax.tree_util.register_dataclass(
 )
 
 
+def check_validation(posterior: Posterior, validation: tuple[Inputs, ArrayLike]) -> tuple[Inputs, Array]:
+    """Return validation inputs and targets as arrays, after checking that they are shaped like the training data."""
+    inputs = check_inputs_like("validation", validation[0], posterior.inputs)
+    targets = _finite("validation", validation[1], posterior.targets.dtype)
+    _check_lengths(inputs, targets)
+    if targets.shape[1:] != posterior.targets.shape[1:]:
+        raise InputError(
+            f"`validation` must have targets of shape (n, …) like the training targets, {posterior.targets.shape[1:]} "
+            f"after the first axis, got {targets.shape[1:]}."
+        )
+    return inputs, targets
+
+
 def check_inputs_like(name: str, inputs: Inputs, example: Inputs) -> Inputs:
     """Return `inputs` as finite arrays, after checking that they are shaped like `example` but for their length."""
     dtype = jnp.result_type(float)
@@ -154,6 +168,8 @@ def _finite(name: str, value: Any, dtype: Any) -> Array:
         raise InputError(f"`{name}` must be real numbers, got dtype {array.dtype}.")
     if array.ndim == 0 or array.shape[0] == 0:
         raise InputError(f"`{name}` must have at least one observation on its first axis, got shape {array.shape}.")
+    with np.errstate(over="ignore"):
+        array = array.astype(dtype)
     bad = np.argwhere(~np.isfinite(array))
     if len(bad):
         where = tuple(bad[0].tolist())
@@ -163,7 +179,7 @@ def _finite(name: str, value: Any, dtype: Any) -> Array:
 
 def _positive(name: str, value: Any, meaning: str, dtype: Any) -> Array:
     try:
-        array = np.asarray(value, dtype=float)
+        array = np.asarray(value, dtype=float).astype(dtype)
     except (TypeError, ValueError):
         raise InputError(f"`{name}` must be a positive number, got {value!r}. It is {meaning}.") from None
     if array.ndim > 1 or not np.all(np.isfinite(array) & (array > 0)):

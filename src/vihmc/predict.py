@@ -21,7 +21,6 @@ from jaxtyping import Array, Float
 from vihmc.tracing import as_pytree_function
 from vihmc.types import Inputs, PredictFn
 
-_LEVEL_TOLERANCE = 1e-6
 _MAX_ITERATIONS = 60
 _DRAWS_AT_ONCE = 16
 
@@ -125,6 +124,7 @@ def _mixture_quantile(values: Array, noise_std: Array, level: Array) -> Array:
     """Quantile of the equal mixture of N(value, noise_std²) over draws: Newton, kept inside a shrinking bracket."""
     # The quantile of every component, hence that of the mixture, lies between these two.
     z = jax.scipy.stats.norm.ppf(level)
+    tolerance = max(1e-8, 100 * float(jnp.finfo(values.dtype).eps))  # on the level; a mean of many is no better
     low, high = values.min(axis=0) + noise_std * z, values.max(axis=0) + noise_std * z
     first = jnp.clip(values.mean(axis=0) + z * jnp.sqrt(values.var(axis=0) + noise_std**2), low, high)
 
@@ -138,11 +138,11 @@ def _mixture_quantile(values: Array, noise_std: Array, level: Array) -> Array:
         inside = (low <= newton) & (newton <= high)
         guess = jnp.where(inside, newton, (low + high) / 2)
         # Where the distribution function is flat a last step could still go far.
-        guess = jnp.where(jnp.abs(excess) > _LEVEL_TOLERANCE, guess, carry.guess)
+        guess = jnp.where(jnp.abs(excess) > tolerance, guess, carry.guess)
         return _Search(low, high, guess, jnp.max(jnp.abs(excess)), carry.iteration + 1)
 
     def unfinished(carry: _Search) -> Array:
-        return (carry.excess > _LEVEL_TOLERANCE) & (carry.iteration < _MAX_ITERATIONS)
+        return (carry.excess > tolerance) & (carry.iteration < _MAX_ITERATIONS)
 
     start = _Search(low, high, first, jnp.ones_like(level), jnp.asarray(0))
     return jax.lax.while_loop(unfinished, improve, start).guess

@@ -30,19 +30,24 @@ from vihmc.pipeline import Sampled
 
 def create_run_directory(path: Path, config: Config) -> Path:
     """Make the directory of a new run and store its settings; a directory with anything in it is left alone."""
-    if path.exists() and not path.is_dir():
-        raise InputError(f"`out` must be a directory, got the file {path}.")
-    if path.exists() and any(path.iterdir()):
-        what = "another run" if (path / "config.toml").exists() else "other files"
-        raise InputError(
-            f"`out` must be a new or empty directory, got {path}, which holds {what}. Nothing was changed."
-        )
     try:
+        if path.exists() and not path.is_dir():
+            raise InputError(f"`out` must be a directory, got the file {path}.")
+        if path.exists() and any(path.iterdir()):
+            what = "another run" if (path / "config.toml").exists() else "other files"
+            raise InputError(f"`out` must be a new or empty directory, got {path}, which holds {what}. Left as it is.")
         path.mkdir(parents=True, exist_ok=True)
         write_atomically(path / "config.toml", to_toml(config))
     except OSError as error:
         raise InputError(f"`out` must be a directory that can be written, got {path}: {error.strerror}.") from None
     return path
+
+
+def discard_run_directory(path: Path) -> None:
+    """Remove the directory of a run that never began; anything but its settings stays, and so does the directory."""
+    (path / "config.toml").unlink()
+    if not any(path.iterdir()):
+        path.rmdir()
 
 
 def next_run_directory(problem: str, preset: str) -> Path:

@@ -74,7 +74,7 @@ def _vi(result: RunResult, names: tuple[str, ...]) -> dict[str, Any]:
 def _chains(method: MethodResult, result: RunResult, names: tuple[str, ...]) -> dict[str, Any]:
     sampled = _sampled(method)
     chains = sampled.chains
-    num_draws = chains.acceptance_rate.size
+    cost = sampled.all_chains
     values: dict[str, Any] = {
         "kernel": (result.config.hmc if method is result.methods[VIHMC] else result.config.reference).kernel,
         "num_chains": chains.num_chains,
@@ -84,19 +84,19 @@ def _chains(method: MethodResult, result: RunResult, names: tuple[str, ...]) -> 
         "acceptance": float(chains.acceptance_rate.mean()),
         "acceptance_per_chain": chains.acceptance_rate.mean(axis=1).tolist(),
         "divergences": int(chains.is_divergent.sum()),
-        "gradients": int(chains.num_gradients.sum()),
-        "seconds_per_draw": chains.seconds / num_draws,
+        "gradients": int(cost.num_gradients.sum()),
+        "seconds_per_draw": cost.seconds / cost.acceptance_rate.size,
         "bad_chains": {str(chain): reason for chain, reason in sampled.bad_chains.items()},
         "bad_chains_left_out": sampled.dropped,
     }
     if len(names) <= SMALL_MODEL:
         kept = [names[index] for index in sampled.subspace.kept.tolist()]
-        values |= _by_name(kept, sampled.draws.mean(axis=0), sampled.draws.std(axis=0, ddof=1))
+        values |= _by_name(kept, sampled.draws.mean(axis=0), sampled.draws.std(axis=0))
     return values
 
 
 def _diagnostics(method: MethodResult) -> dict[str, Any]:
-    chains = _sampled(method).chains
+    cost = _sampled(method).all_chains
     predictions, weights = method.convergence, method.weight_convergence
     assert predictions is not None
     assert weights is not None
@@ -108,8 +108,8 @@ def _diagnostics(method: MethodResult) -> dict[str, Any]:
         "ess_bulk_median": median_ess,
         "ess_tail_min": float(predictions.ess_tail.min()),
         "mcse_mean_max": float(predictions.mcse_mean.max()),
-        "ess_bulk_median_per_second": median_ess / chains.seconds,
-        "ess_bulk_median_per_gradient": median_ess / float(chains.num_gradients.sum()),
+        "ess_bulk_median_per_second": median_ess / cost.seconds,
+        "ess_bulk_median_per_gradient": median_ess / float(cost.num_gradients.sum()),
         "weights": {
             "rhat_max": float(weights.rhat.max()),
             "ess_bulk_min": float(weights.ess_bulk.min()),

@@ -21,16 +21,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from vihmc.config import VIConfig
 from vihmc.errors import InputError
-from vihmc.posterior import Posterior, check_inputs_like
+from vihmc.posterior import Posterior, check_validation
 from vihmc.types import Inputs, Key, Vector
 
 _NUM_BOUND_SAMPLES = 512
 _NEGLIGIBLE_NATS, _NEGLIGIBLE_SHARE = 0.5, 1e-3
-"""A smaller gain over the patience is none, whatever the noise."""
+"""A smaller change over the patience is none, whatever the noise."""
+_COSINE_SHARE = 2 / 3
+"""After this share of the steps a cosine schedule is at a quarter of its rate."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +94,7 @@ class VIResult:
         history: Loss and errors along the way.
         elbo: The bound at the end, whatever the objective was.
         elbo_of_prior: The same bound for q = prior; a fit below it has learnt nothing.
-        converged: Whether the loss had stopped falling.
+        converged: Whether the loss had stopped falling; None if the fit was too short to tell.
         message: One sentence about the outcome, and what to change if it is not good.
     """
 
@@ -99,7 +102,7 @@ class VIResult:
     history: VIHistory
     elbo: Bound
     elbo_of_prior: Bound
-    converged: bool
+    converged: bool | None
     message: str
 
     @property
@@ -134,7 +137,8 @@ def _adam(config: VIConfig) -> optax.GradientTransformation:
 
 def init(posterior: Posterior, initial_mean: Vector, config: VIConfig) -> VIState:
     """Start at `initial_mean` with the configured spread."""
-    raw_std = jnp.full_like(initial_mean, math.log(math.expm1(config.initial_std)))
+    # The inverse of softplus, in a form that does not overflow.
+    raw_std = jnp.full_like(initial_mean, config.initial_std + math.log(-math.expm1(-config.initial_std)))
     moments = _adam(config).init((initial_mean, raw_std))
     return VIState(initial_mean, raw_std, moments, jnp.asarray(0))
 
@@ -165,7 +169,7 @@ def fit(
     rng_key: Key,
     *,
     initial_mean: Vector | None = None,
-    validation: tuple[Inputs, Array] | None = None,
+    validation: tuple[Inputs, ArrayLike] | None = None,
     on_record: Callable[[int, VIInfo], None] | None = None,
 ) -> VIResult:
     """Fit q to the posterior.
@@ -184,13 +188,13 @@ def fit(
             f"got {config.batch_size}."
         )
     key_start, key_steps, key_bound = jax.random.split(rng_key, 3)
+    dtype = posterior.targets.dtype
     if initial_mean is None:
-        dtype = posterior.targets.dtype
         initial_mean = config.initial_mean_std * jax.random.normal(key_start, (posterior.num_params,), dtype)
+    initial_mean = initial_mean.astype(dtype)
     if config.map_steps:
         initial_mean = maximum_a_posteriori(posterior, initial_mean, config)
-    if validation is not None:
-        validation = (check_inputs_like("validation", validation[0], posterior.inputs), jnp.asarray(validation[1]))
+    checked = None if validation is None else check_validation(posterior, validation)
 
     state = init(posterior, initial_mean, config)
     plateau = _Plateau(config)
@@ -204,11 +208,11 @@ def fit(
                 f"`vi.learning_rate` must keep the loss finite, got {config.learning_rate}: the loss is {loss} "
                 f"after {int(state.num_steps)} steps."
             )
-        errors = _errors(posterior, state.mean, validation)
+        errors = _errors(posterior, state.mean, checked)
         records.append(
             (int(state.num_steps), float(loss), float(_scheduled(config, rate, state.num_steps)), *map(float, errors))
         )
-        plateau.update(float(loss), count)
+        plateau.update(float(loss), int(state.num_steps))
         if on_record is not None:
             on_record(int(state.num_steps), VIInfo(loss))
 
@@ -295,8 +299,8 @@ def _errors(posterior: Posterior, mean: Array, validation: tuple[Inputs, Array] 
 class _Plateau:
     """Tells when the loss has stopped falling: the last `patience` steps are no better than the ones before.
 
-    "No better" is judged against the scatter of the recorded losses, two standard errors of the difference, so there
-    is no tolerance in nats to tune.
+    "No better" is judged against the scatter of the recorded losses, three standard errors of the difference. A cosine
+    schedule makes any loss flat in the end, so there it is judged while the rate is above a quarter of its start.
     """
 
     def __init__(self, config: VIConfig) -> None:
@@ -308,19 +312,23 @@ class _Plateau:
         self._drops_left = config.plateau_drops if config.schedule == "plateau" else 0
 
     @property
-    def is_flat(self) -> bool:
+    def is_flat(self) -> bool | None:
+        """Whether the loss has stopped changing; None if there are too few records to tell."""
         if len(self._losses) < 2 * self._window:
-            return False
+            return None
         before = np.asarray(self._losses[-2 * self._window : -self._window])
         after = np.asarray(self._losses[-self._window :])
         noise = math.sqrt((before.var(ddof=1) + after.var(ddof=1)) / self._window)
-        return bool(
-            before.mean() - after.mean() < max(2 * noise, _NEGLIGIBLE_NATS, _NEGLIGIBLE_SHARE * abs(after.mean()))
-        )
+        negligible = max(3 * noise, _NEGLIGIBLE_NATS, _NEGLIGIBLE_SHARE * abs(after.mean()))
+        return bool(abs(before.mean() - after.mean()) < negligible)
 
-    def update(self, loss: float, count: int) -> None:
+    def update(self, loss: float, num_steps: int) -> None:
+        if self._config.schedule == "cosine":
+            if num_steps <= _COSINE_SHARE * self._config.num_steps:
+                self._losses.append(loss)
+            return
         self._losses.append(loss)
-        if self._config.schedule == "cosine" or not self.is_flat:
+        if not self.is_flat:
             return
         if self._drops_left:
             self._drops_left -= 1
@@ -334,7 +342,10 @@ def _with_message(result: VIResult, config: VIConfig) -> VIResult:
     steps = int(result.history.step[-1])
     elbo, prior = result.elbo, result.elbo_of_prior
     message = f"ELBO {elbo.value:.2f} ± {elbo.standard_error:.2f} nats after {steps} steps"
-    message += ", converged." if result.converged else ", still falling: raise vi.num_steps."
+    if result.converged is None:
+        message += ", too few to tell whether it has converged."
+    else:
+        message += ", converged." if result.converged else ", still changing: raise vi.num_steps."
     if result.collapsed:
         message += (
             f" This is worse than q = prior ({prior.value:.2f} nats): the fit has collapsed or not begun."

@@ -25,6 +25,9 @@ def trajectory_time(config: SamplerConfig, *, slowest_std: float, largest_var: f
     return math.pi * slowest_std / 2
 
 
+_NUM_ROWS = 1024
+
+
 class LengthRule(NamedTuple):
     """What of the settings decides on a number of steps; traced, so that another rule compiles nothing."""
 
@@ -46,10 +49,14 @@ def num_steps_for(rule: LengthRule, step_size: Array | float, time: Array | floa
 
 
 def slowest_direction_std(
-    positions: Float[np.ndarray, "draws dim"], inverse_mass_matrix: Float[np.ndarray, " dim"]
+    positions: Float[np.ndarray, "steps chains dim"], inverse_mass_matrix: Float[np.ndarray, " dim"]
 ) -> float:
-    """Largest standard deviation over all directions of whitened draws (as seen by the metric)."""
+    """Largest standard deviation over all directions within chains, as seen by the metric."""
     whitened = (positions - positions.mean(axis=0)) / np.sqrt(inverse_mass_matrix)
-    # The Gram matrix of the draws has the eigenvalues of the covariance and is small whatever the dimension.
-    rows = whitened[:: max(1, len(whitened) // 512)]
-    return float(np.sqrt(np.linalg.eigvalsh(rows @ rows.T)[-1] / max(len(rows) - 1, 1)))
+    flat = whitened.reshape(-1, whitened.shape[-1])
+    # Rows at random, so that every chain is among them; their Gram matrix has the eigenvalues of the covariance and
+    # stays small whatever the dimension.
+    rows = flat[np.random.default_rng(0).permutation(len(flat))[:_NUM_ROWS]]
+    largest = np.sqrt(np.linalg.eigvalsh(rows @ rows.T)[-1] / len(rows))
+    # The largest of many sample variances is too large; for independent directions by this factor (Marchenko-Pastur).
+    return float(largest / (1 + np.sqrt(rows.shape[1] / len(rows))))

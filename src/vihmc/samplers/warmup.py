@@ -1,8 +1,8 @@
 """Warm-up: find the step size, the metric and the trajectory length, then leave them alone.
 
 The step size follows Nesterov's dual averaging (Hoffman & Gelman 2014, algorithm 5), one for all chains, driven by
-their mean acceptance. The metric is learnt in windows that double in length, as Stan does; each window begins with a
-fresh step-size search. Draws that count are taken only after all of this has ended.
+their mean acceptance. The metric is learnt in windows that double in length, as Stan does; a new metric begins a fresh
+step-size search. Draws that count are taken only after all of this has ended.
 """
 
 from collections.abc import Callable
@@ -100,7 +100,7 @@ def warm_up(
             inverse_mass = _pooled_variance(draws, previous=inverse_mass)
             # The averages of the old metric mean nothing in the new one.
             carry = carry._replace(averaging=start_averaging(jnp.asarray(step_size, initial_var.dtype)))
-        slowest_std = slowest_direction_std(draws.reshape(-1, draws.shape[-1]), inverse_mass)
+        slowest_std = slowest_direction_std(draws, inverse_mass)
 
     time = trajectory_time(config, slowest_std=slowest_std, largest_var=largest_var)
     num_steps = num_steps_for(rules.length, step_size, time)
