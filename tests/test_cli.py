@@ -133,6 +133,12 @@ def test_a_directory_with_something_in_it_is_left_alone(command, tmp_path, conte
     assert "`out` must be a directory, got the file file." in err
 
 
+def test_no_command_shows_the_help(command):
+    code, out, err = command()
+    assert (code, err) == (2, "")
+    assert "Commands" in out
+
+
 def test_help_does_not_load_jax():
     code = (
         "import sys; sys.argv = ['vihmc', 'run', '--help']\n"

@@ -114,7 +114,8 @@ def main() -> None:
         # A misspelt option or a word where a number belongs; the class is private to typer, its message is not.
         if not hasattr(error, "format_message"):
             raise
-        print(f"vihmc: {error.format_message()} See 'vihmc run --help'.", file=sys.stderr)
+        if message := error.format_message():  # empty where the help has just been printed
+            print(f"vihmc: {message} See 'vihmc run --help'.", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         print("vihmc: interrupted; the run directory holds its settings but no results.", file=sys.stderr)
