@@ -95,7 +95,6 @@ class VIResult:
         elbo: The bound at the end, whatever the objective was.
         elbo_of_prior: The same bound for q = prior; a fit below it has learnt nothing.
         converged: Whether the loss had stopped falling; None if the fit was too short to tell.
-        message: One sentence about the outcome, and what to change if it is not good.
     """
 
     q: MeanField
@@ -103,13 +102,28 @@ class VIResult:
     elbo: Bound
     elbo_of_prior: Bound
     converged: bool | None
-    message: str
 
     @property
     def collapsed(self) -> bool:
         """Whether the fit is worse than the prior by more than the noise of the two estimates."""
         noise = math.hypot(self.elbo.standard_error, self.elbo_of_prior.standard_error)
         return self.elbo.value < self.elbo_of_prior.value - 2 * noise
+
+    @property
+    def message(self) -> str:
+        """The outcome in words, and what to change if it is not good."""
+        steps = int(self.history.step[-1])
+        message = f"ELBO {self.elbo.value:.2f} ± {self.elbo.standard_error:.2f} nats after {steps} steps"
+        if self.converged is None:
+            message += ", too few to tell whether it has converged."
+        else:
+            message += ", converged." if self.converged else ", still changing: raise vi.num_steps."
+        if self.collapsed:
+            message += (
+                f" This is worse than q = prior ({self.elbo_of_prior.value:.2f} nats): the fit has collapsed or not"
+                " begun. Start from a mode (vi.map_steps), or reconsider the prior and the noise."
+            )
+        return message
 
 
 def gaussian_kl(*, of_mean: Array, of_std: Array, from_mean: Array, from_std: Array) -> Array:
@@ -135,7 +149,7 @@ def _adam(config: VIConfig) -> optax.GradientTransformation:
     return optax.scale_by_adam(b2=config.second_moment_decay)
 
 
-def init(posterior: Posterior, initial_mean: Vector, config: VIConfig) -> VIState:
+def init(initial_mean: Vector, config: VIConfig) -> VIState:
     """Start at `initial_mean` with the configured spread."""
     # The inverse of softplus, in a form that does not overflow.
     raw_std = jnp.full_like(initial_mean, config.initial_std + math.log(-math.expm1(-config.initial_std)))
@@ -196,7 +210,7 @@ def fit(
         initial_mean = maximum_a_posteriori(posterior, initial_mean, config)
     checked = None if validation is None else check_validation(posterior, validation)
 
-    state = init(posterior, initial_mean, config)
+    state = init(initial_mean, config)
     plateau = _Plateau(config)
     records: list[tuple[float, ...]] = []
     while int(state.num_steps) < config.num_steps and not plateau.converged:
@@ -219,15 +233,13 @@ def fit(
     q = _as_mean_field(state.mean, state.raw_std)
     prior = MeanField(jnp.zeros_like(q.mean), jnp.broadcast_to(posterior.prior_std, q.mean.shape))
     key_q, key_prior = jax.random.split(key_bound)
-    result = VIResult(
+    return VIResult(
         q=q,
         history=VIHistory(*map(np.asarray, zip(*records, strict=True))),
         elbo=estimate_elbo(posterior, q, key_q),
         elbo_of_prior=estimate_elbo(posterior, prior, key_prior),
         converged=plateau.converged or plateau.is_flat,
-        message="",
     )
-    return _with_message(result, config)
 
 
 @partial(jax.jit, static_argnums=2)
@@ -336,19 +348,3 @@ class _Plateau:
             self._losses.clear()
         else:
             self.converged = self._config.stop_when_converged
-
-
-def _with_message(result: VIResult, config: VIConfig) -> VIResult:
-    steps = int(result.history.step[-1])
-    elbo, prior = result.elbo, result.elbo_of_prior
-    message = f"ELBO {elbo.value:.2f} ± {elbo.standard_error:.2f} nats after {steps} steps"
-    if result.converged is None:
-        message += ", too few to tell whether it has converged."
-    else:
-        message += ", converged." if result.converged else ", still changing: raise vi.num_steps."
-    if result.collapsed:
-        message += (
-            f" This is worse than q = prior ({prior.value:.2f} nats): the fit has collapsed or not begun."
-            " Start from a mode (vi.map_steps), or reconsider the prior and the noise."
-        )
-    return VIResult(result.q, result.history, result.elbo, result.elbo_of_prior, result.converged, message)
