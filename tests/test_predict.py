@@ -49,8 +49,9 @@ def test_total_quantiles_are_those_of_the_mixture(x64, noise_std):
 def test_chunks_never_change_predictions(x64, linear_gaussian):
     draws = jax.random.normal(jax.random.key(0), (37, 5))
     arguments = (linear_gaussian.posterior.predict, draws, linear_gaussian.features)
-    whole = predict(*arguments, noise_std=0.3)
-    parts = predict(*arguments, noise_std=0.3, memory_mb=7 * 37 * 8 / 1e6)
+    truth = linear_gaussian.targets
+    whole = predict(*arguments, noise_std=0.3, truth=truth)
+    parts = predict(*arguments, noise_std=0.3, truth=truth, memory_mb=7 * 37 * 8 / 1e6)
     # The search for total quantiles stops when its slowest point has converged, so chunks may stop at different steps.
     for one, other in zip(whole, parts, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5)

@@ -67,7 +67,7 @@ def test_minibatches_have_the_optimum_of_all_data(x64, linear_gaussian):
 
 def test_map_is_the_posterior_mean_of_a_linear_model(x64, linear_gaussian):
     config = VIConfig(map_steps=5000, learning_rate=0.05)
-    theta = vi.maximum_a_posteriori(linear_gaussian.posterior, jnp.zeros(5), config)
+    theta = vi.maximum_a_posteriori(linear_gaussian.posterior, jnp.zeros(5), config, jax.random.key(0))
     np.testing.assert_allclose(theta, linear_gaussian.mean, atol=1e-6)
 
 

@@ -28,7 +28,7 @@ def _main() -> None:
 
 @app.command()
 def run(
-    problem: Annotated[str, typer.Argument(help="sine_small, sine_large, or a .toml file with settings.")],
+    problem: Annotated[str, typer.Argument(help="sine_small, sine_large, burgers, or a .toml file with settings.")],
     out: Annotated[
         Path | None, typer.Option(help="New directory for the results. Default: runs/PROBLEM-PRESET-NUMBER.")
     ] = None,
@@ -40,6 +40,10 @@ def run(
     chains: Annotated[int | None, typer.Option(help="Number of chains.")] = None,
     draws: Annotated[int | None, typer.Option(help="Draws per chain that count.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of everything but the data.")] = None,
+    fit_from: Annotated[
+        Path | None,
+        typer.Option(help="An earlier run of the same model: use its fit, or go on from its last checkpoint."),
+    ] = None,
     reference: Annotated[
         bool | None, typer.Option("--reference/--no-reference", help="Also run HMC on all parameters, to compare.")
     ] = None,
@@ -67,7 +71,7 @@ def run(
 
     from rich.console import Console
 
-    from vihmc.console import ProgressObserver, print_outcome, table_1
+    from vihmc.console import RunObserver, print_outcome, table_1
     from vihmc.errors import InputError
     from vihmc.evaluation import run_problem
     from vihmc.plots import run_figures
@@ -75,19 +79,28 @@ def run(
     from vihmc.storage import (
         create_run_directory,
         discard_run_directory,
+        load_fit,
         next_run_directory,
         save_figures,
         save_result,
         save_summary,
     )
     from vihmc.summary import summarise
+    from vihmc.vi import VICheckpoint, VIResult
 
     console = Console()
     built = build_problem(config.problem)
+    earlier = None if fit_from is None else load_fit(fit_from, built.posterior, config.vi)
     path = create_run_directory(out or next_run_directory(built.name, config.preset), config)
     try:
-        with ProgressObserver(console) as observer:
-            result = run_problem(built, config, observer)
+        with RunObserver(console, path) as observer:
+            result = run_problem(
+                built,
+                config,
+                observer,
+                fitted=earlier if isinstance(earlier, VIResult) else None,
+                resume=earlier if isinstance(earlier, VICheckpoint) else None,
+            )
     except InputError:
         discard_run_directory(path)
         raise
@@ -118,7 +131,11 @@ def main() -> None:
             print(f"vihmc: {message} See 'vihmc run --help'.", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
-        print("vihmc: interrupted; the run directory holds its settings but no results.", file=sys.stderr)
+        print(
+            "vihmc: interrupted; the run directory holds its settings, and the fit or a checkpoint of it if there was"
+            " one: go on with --fit-from.",
+            file=sys.stderr,
+        )
         sys.exit(130)
 
 

@@ -50,6 +50,38 @@ class SineConfig(Settings):
     data_seed: Count = Field(0, description="Seed of the noise in the data; `seed` does not change the data.")
 
 
+class BurgersConfig(Settings):
+    """The solution operator of the Burgers equation, learnt by a DeepONet; or any operator, from a file."""
+
+    name: Literal["burgers"] = Field("burgers", description="The problem.")
+    field: Literal["pi_deeponet", "fno"] = Field("pi_deeponet", description="Whose random initial conditions.")
+    viscosity: PositiveFloat = Field(0.01, description="Viscosity ν.")
+    num_training: PositiveInt = Field(1000, description="Initial conditions to learn from.")
+    num_validation: PositiveInt = Field(1000, description="Initial conditions to validate on.")
+    num_times: Annotated[int, Field(ge=2)] = Field(101, description="Times of the grid, from 0 to 1.")
+    num_positions: Annotated[int, Field(ge=2)] = Field(101, description="Positions of the grid, from 0 to 1.")
+    num_modes: Annotated[int, Field(ge=16, multiple_of=2)] = Field(256, description="Modes of the solver.")
+    time_step: PositiveFloat = Field(2.5e-3, description="Largest time step of the solver.")
+    data_seed: Count = Field(0, description="Seed of the initial conditions; `seed` does not change the data.")
+    data_file: str | None = Field(
+        None, description="A .npz or .mat file with branch_in, trunk_in and solution, instead of generated data."
+    )
+    branch_width: PositiveInt = Field(100, description="Neurons per hidden layer of the branch.")
+    branch_depth: PositiveInt = Field(9, description="Linear layers of the branch.")
+    trunk_width: PositiveInt = Field(100, description="Neurons per hidden layer of the trunk.")
+    trunk_depth: PositiveInt = Field(9, description="Linear layers of the trunk.")
+    latent_size: PositiveInt = Field(100, description="Outputs of branch and trunk.")
+    activation: Literal["tanh", "sin", "relu", "gelu", "silu"] = Field("tanh", description="Nonlinearity.")
+    num_waves: Count = Field(
+        2, description="Harmonics of the last coordinate that the trunk sees instead of it; 0 for the bare coordinate."
+    )
+    noise_std: PositiveFloat = Field(0.1, description="Std of the noise in the likelihood; the data have none.")
+    prior_std: PositiveFloat = Field(0.1, description="Prior std of every weight and bias.")
+    model_dtype: Literal["float32", "float64"] = Field(
+        "float32", description="What the networks compute in; energies are float64 in any case."
+    )
+
+
 class VIConfig(Settings):
     """First stage: the mean-field Gaussian fit of all parameters."""
 
@@ -72,9 +104,28 @@ class VIConfig(Settings):
         True, description="Stop at the plateau after the last reduction; cosine runs to its end."
     )
     batch_size: PositiveInt | None = Field(None, description="Observations per step; all of them if not given.")
+    num_locations: PositiveInt | None = Field(
+        None, description="Locations per step, for an operator; all of them if not given."
+    )
+    optimizer: Literal["adam", "muon"] = Field(
+        "adam", description="What leads the mean: Adam, or Muon, which is far faster on deep networks of matrices."
+    )
+    std_learning_rate: PositiveFloat | None = Field(
+        None, description="Adam's step for the std of q, in units of its logarithm; `learning_rate` if not given."
+    )
+    kl_weight: Annotated[float, Field(gt=0, le=1)] = Field(
+        1.0, description="What the divergence is multiplied by; below 1 the fit is colder than the posterior."
+    )
     map_steps: Count = Field(5000, description="Steps of a maximum-a-posteriori fit that the mean starts from.")
-    initial_mean_std: PositiveFloat = Field(0.1, description="Spread of the random starting mean.")
-    initial_std: PositiveFloat = Field(0.01, description="Starting std of q.")
+    initial_mean_std: PositiveFloat = Field(
+        0.1, description="Spread of the random starting mean, where the model has no start of its own."
+    )
+    initial_std: PositiveFloat | Literal["curvature"] = Field(
+        0.01, description="Starting std of q, or 'curvature' for that of the Gauss-Newton diagonal at the start."
+    )
+    num_bound_samples: Annotated[int, Field(ge=2)] = Field(
+        512, description="Monte Carlo samples of the bound that is reported at the end."
+    )
     record_every: PositiveInt = Field(100, description="Steps between two records of the history.")
 
 
@@ -113,7 +164,14 @@ class SamplerConfig(Settings):
     """Third stage: Markov chains on the kept parameters."""
 
     kernel: Literal["hmc", "nuts"] = Field("hmc", description="HMC with a given length, or NUTS.")
-    num_chains: PositiveInt = Field(8, description="Chains, run together.")
+    integrator: Literal["leapfrog", "split"] = Field(
+        "leapfrog", description="Steps of HMC: leapfrog on all data, or symmetric splitting over shards of the data."
+    )
+    num_shards: Annotated[int, Field(ge=2)] | None = Field(None, description="Shards of the integrator `split`.")
+    num_chains: PositiveInt = Field(8, description="Number of chains.")
+    chains_at_once: Literal["all", "one"] = Field(
+        "all", description="All chains as one batch, or one after the other: for models that fill the machine."
+    )
     num_draws: PositiveInt = Field(1000, description="Draws of each chain that count.")
     num_warmup: Count = Field(1000, description="Steps of each chain before them, which do not count.")
     thin: PositiveInt = Field(1, description="Kernel steps per stored draw.")
@@ -141,6 +199,13 @@ class SamplerConfig(Settings):
                 f"`num_integration_steps` goes with the trajectory 'fixed', got trajectory '{self.trajectory}' "
                 f"and num_integration_steps {self.num_integration_steps}"
             )
+        if (self.integrator == "split") != (self.num_shards is not None):
+            raise ValueError(
+                f"`num_shards` goes with the integrator 'split', got integrator '{self.integrator}' "
+                f"and num_shards {self.num_shards}"
+            )
+        if self.integrator == "split" and self.kernel != "hmc":
+            raise ValueError(f"`integrator` 'split' goes with the kernel 'hmc', got kernel '{self.kernel}'")
         if (self.step_size is None or self.metric == "adapted") and self.num_warmup < 100:
             raise ValueError(
                 f"`num_warmup` must be at least 100 to find the step size or the metric, got {self.num_warmup}"
@@ -161,6 +226,12 @@ class PredictionConfig(Settings):
         (0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975), description="Levels of the predictive quantiles."
     )
     num_vi_draws: PositiveInt = Field(4000, description="Draws of q for the predictions of VI alone.")
+    num_draws: PositiveInt | None = Field(
+        None, description="Draws of the chains to predict with, evenly spread; all of them if not given."
+    )
+    observation_quantiles: bool = Field(
+        True, description="Whether to find the quantiles of new observations, noise included."
+    )
     memory_mb: PositiveFloat = Field(256.0, description="Bound on the memory of a chunk of predictions.")
 
     @model_validator(mode="after")
@@ -187,7 +258,7 @@ class Config(MethodConfig):
 
     preset: str = Field("default", description="Where the values came from; a label, set by the command.")
     precision: Literal["float32", "float64"] = Field("float64", description="Floating-point format.")
-    problem: SineConfig = SineConfig()
+    problem: Annotated[SineConfig | BurgersConfig, Field(discriminator="name")] = SineConfig()
 
 
 def known_problems() -> tuple[str, ...]:
@@ -271,7 +342,9 @@ def _toml_lines(values: Mapping[str, Any]) -> str:
 def _sentence(model: type[BaseModel], error: ValidationError) -> str:
     """Say the first problem of a failed validation in one sentence."""
     first = error.errors()[0]
-    path = [str(part) for part in first["loc"]]
+    # Pydantic also names the kind of problem and the alternative of a union that it tried; a person did not write them.
+    not_written = {*known_problems(), "float"}
+    path = [str(part) for part in first["loc"] if str(part).isidentifier() and part not in not_written]
     name = ".".join(path) or model.__name__
     if first["type"] == "extra_forbidden":
         return f"`{name}` is not a known setting.{nearest(name, model.model_fields)}"
@@ -279,6 +352,10 @@ def _sentence(model: type[BaseModel], error: ValidationError) -> str:
         cause = first["ctx"]["error"]
         # A branch has already said its sentence; what is missing is where in the tree the branch is.
         return f"`{name}.{str(cause)[1:]}" if isinstance(cause, InputError) else f"{cause}."
+    if first["type"] == "union_tag_invalid":
+        tag = first["ctx"]["tag"]
+        names = known_problems()
+        return f"`{name}.name` must be one of {', '.join(names)}, got '{tag}'.{nearest(tag, names)}"
     rule = first["msg"].removeprefix("Input should be ").replace("a valid ", "a ").replace("a integer", "an integer")
     return f"`{name}` must be {rule[0].lower() + rule[1:]}, got {_short(first['input'])}."
 

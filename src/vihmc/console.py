@@ -1,8 +1,10 @@
 """What a person sees in the terminal: progress bars, the outcome in a few lines, Table 1."""
 
 import math
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,8 @@ from vihmc.evaluation import HMC, VI, VIHMC, RunResult
 from vihmc.pipeline import Observer
 from vihmc.problems.sine import TABLE_1, TABLE_1_COLUMNS, table_1_order
 from vihmc.samplers.kernel import StepInfo
-from vihmc.vi import VIInfo
+from vihmc.storage import save_checkpoint, save_fit
+from vihmc.vi import VICheckpoint, VIInfo, VIResult
 
 RHAT_LIMIT, ESS_LIMIT = 1.05, 100
 STAGE_TITLES = {
@@ -85,6 +88,29 @@ class ProgressObserver(Observer):
             self._progress.update(self._task, completed=done, note=note)
 
 
+CHECKPOINT_SECONDS = 120
+
+
+class RunObserver(ProgressObserver):
+    """Also keeps the fit in the run directory: every few minutes while it goes on, and when it has ended."""
+
+    def __init__(self, console: Console, path: Path) -> None:
+        """Draw on `console`, write to the run directory `path`."""
+        super().__init__(console)
+        self._path = path
+        self._last_checkpoint = time.monotonic()
+
+    def on_checkpoint(self, checkpoint: VICheckpoint) -> None:
+        """Keep it if the last one is old."""
+        if time.monotonic() - self._last_checkpoint > CHECKPOINT_SECONDS:
+            save_checkpoint(self._path, checkpoint)
+            self._last_checkpoint = time.monotonic()
+
+    def on_fit(self, fitted: VIResult) -> None:
+        """Keep the fit."""
+        save_fit(self._path, fitted)
+
+
 def print_outcome(console: Console, summary: dict[str, Any]) -> None:
     """Say what came out, warnings included."""
     hmc, diagnostics, predictive = summary["hmc"], summary["diagnostics"], summary["predictive"]
@@ -103,6 +129,8 @@ def print_outcome(console: Console, summary: dict[str, Any]) -> None:
         f"R-hat at most {diagnostics['rhat_max']:.3f}, bulk ESS at least {diagnostics['ess_bulk_min']:.0f}."
     )
     _print_warnings(console, "hmc", hmc, diagnostics)
+    if "published" in summary:
+        console.print(operator_table(summary))
     if "agreement_with_reference" in summary:
         ratio = {name: value["rms_log_std_ratio"] for name, value in summary["agreement_with_reference"].items()}
         console.print(
@@ -122,6 +150,32 @@ def _print_warnings(console: Console, stage: str, chains: dict[str, Any], diagno
     left_out = " and left out" if chains["bad_chains_left_out"] else ""
     for chain, reason in chains["bad_chains"].items():
         console.print(f"Chain {chain} of {stage} is bad{left_out}: {reason}.")
+
+
+def operator_table(summary: dict[str, Any]) -> Table:
+    """Accuracy and cost of an operator, with the paper's figures beside ours."""
+    published = summary["published"]
+    table = Table(title=f"{summary['problem']}: ours, and the paper's where it has one")
+    for name in ("", "VI", "VI-HMC", "paper: VI", "paper: VI-HMC"):
+        table.add_column(name, justify="right" if name else "left")
+    rows = (
+        ("relative L2 error", "relative_l2", "relative_l2", "{:.2%}"),
+        ("mean square error", "mse", "mse", "{:.2e}"),
+        ("95 % band holds the truth", "band_coverage", None, "{:.1%}"),
+        ("CRPS", "crps", None, "{:.2e}"),
+    )
+    methods = {VI: summary["predictive_vi"], VIHMC: summary["predictive"]}
+    for title, key, known, form in rows:
+        paper = published.get(known, {})
+        cells = [form.format(values[key]) for values in methods.values()]
+        cells += [form.format(paper[name]) if name in paper else "" for name in methods]
+        table.add_row(title, *cells)
+    hmc = summary["hmc"]
+    table.add_row("acceptance", "", f"{hmc['acceptance']:.0%}", "", "87% at 2e-4, 80% at 5e-4")
+    table.add_row("step size", "", f"{hmc['step_size']:.2e}", "", "2e-4")
+    table.add_row("seconds per draw", "", f"{hmc['seconds_per_draw']:.3g}", "", "6.27")
+    table.add_row("kept parameters", "", str(summary["num_kept"]), "", str(published["num_kept"]))
+    return table
 
 
 def table_1(result: RunResult) -> Table:

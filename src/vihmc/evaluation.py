@@ -1,21 +1,29 @@
 """What a run is judged by: predictions of every method at the validation inputs, against the truth and each other."""
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jax.tree_util import Partial
 
 from vihmc import predict as prediction
 from vihmc.config import Config
 from vihmc.diagnostics import Convergence, assess
+from vihmc.operator import OperatorPosterior
 from vihmc.pipeline import Inference, Observer, Sampled, infer, sample_everything
 from vihmc.predict import Prediction
 from vihmc.problems import Problem
+from vihmc.subspace import Subspace, whole_space
+from vihmc.types import Inputs
+from vihmc.vi import VICheckpoint, VIResult
 
 VI, VIHMC, HMC = "VI", "VI-HMC", "HMC"
-_STREAM_REFERENCE, _STREAM_VI_DRAWS = 1001, 1002  # away from the streams that the pipeline splits off
+_STREAM_REFERENCE, _STREAM_VI_DRAWS, _STREAM_START = 1001, 1002, 1003  # away from those that the pipeline splits off
 _NUM_FUNCTIONS = 100
+_NUM_ASSESSED = 256
+"""Convergence is assessed for this many predictions and weights at most, evenly spread."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +32,7 @@ class MethodResult:
 
     Attributes:
         prediction: Means, stds and quantiles.
-        functions: A few draws of the function, for pictures.
+        functions: A few draws of the function, for pictures; of an operator, those of the run's `cases` at the end.
         convergence: Of the predictions; None for VI, whose draws are independent.
         weight_convergence: Of the sampled weights; None for VI.
         sampled: The chains; None for VI.
@@ -37,6 +45,13 @@ class MethodResult:
     sampled: Sampled | None = None
 
 
+class Case(NamedTuple):
+    """A validation function worth looking at."""
+
+    title: str
+    index: int
+
+
 @dataclass(frozen=True, eq=False)
 class RunResult:
     """Everything a run found."""
@@ -45,60 +60,159 @@ class RunResult:
     problem: Problem
     inference: Inference
     methods: dict[str, MethodResult]
+    cases: tuple[Case, ...]
     seconds: dict[str, float]
 
 
-def run_problem(problem: Problem, config: Config, observer: Observer | None = None) -> RunResult:
-    """Run the method on a problem, with full-space HMC beside it if configured, and evaluate all of it."""
+def run_problem(
+    problem: Problem,
+    config: Config,
+    observer: Observer | None = None,
+    *,
+    fitted: VIResult | None = None,
+    resume: VICheckpoint | None = None,
+) -> RunResult:
+    """Run the method on a problem, with full-space HMC beside it if configured, and evaluate all of it.
+
+    Args:
+        problem: What to run it on.
+        config: All settings.
+        observer: Hears about progress.
+        fitted: The first stage of an earlier run, to use as it is.
+        resume: A checkpoint of the first stage, to go on from.
+    """
     observer = observer or Observer()
-    validation = (problem.validation_inputs, problem.validation_targets)
-    inference = infer(problem.posterior, config, validation=validation, observer=observer)
+    key = jax.random.key(config.seed)
+    start = problem.initial_params
+    inference = infer(
+        problem.posterior,
+        config,
+        initial_params=None if start is None else start(jax.random.fold_in(key, _STREAM_START)),
+        validation=(problem.validation_inputs, problem.validation_targets),
+        observer=observer,
+        fitted=fitted,
+        resume=resume,
+    )
     reference = None
     if config.reference.enabled:
         with observer.stage("reference", config.reference.num_warmup + config.reference.num_draws):
-            key = jax.random.fold_in(jax.random.key(config.seed), _STREAM_REFERENCE)
             reference = sample_everything(
-                problem.posterior, inference.vi.q, config.reference, key, on_steps=observer.on_steps
+                problem.posterior,
+                inference.vi.q,
+                config.reference,
+                jax.random.fold_in(key, _STREAM_REFERENCE),
+                on_steps=observer.on_steps,
             )
     with observer.stage("prediction", 1):
-        methods = {VI: _evaluate_vi(problem, inference, config), VIHMC: _evaluate(problem, inference.sampled, config)}
+        vi_draws = inference.vi.q.sample(jax.random.fold_in(key, _STREAM_VI_DRAWS), config.prediction.num_vi_draws)
+        everything = whole_space(inference.vi.q.mean)
+        draws = {VI: (everything, np.asarray(vi_draws)), VIHMC: _spread_draws(inference.sampled, config)}
+        sampled = {VIHMC: inference.sampled}
         if reference is not None:
-            methods[HMC] = _evaluate(problem, reference, config)
-    return RunResult(config, problem, inference, methods, dict(observer.seconds))
+            draws[HMC], sampled[HMC] = _spread_draws(reference, config), reference
+        predictions = {name: _predict(problem, *pair, config) for name, pair in draws.items()}
+        cases = _choose_cases(problem, predictions)
+        methods = {
+            name: MethodResult(predictions[name], _functions(problem, *draws[name], cases)) for name in predictions
+        }
+        for name, chains in sampled.items():
+            methods[name] = _assess(problem, methods[name], chains)
+    return RunResult(config, problem, inference, methods, cases, dict(observer.seconds))
 
 
-def _evaluate_vi(problem: Problem, inference: Inference, config: Config) -> MethodResult:
-    key = jax.random.fold_in(jax.random.key(config.seed), _STREAM_VI_DRAWS)
-    draws = inference.vi.q.sample(key, config.prediction.num_vi_draws)
-    predict_fn = problem.posterior.predict
-    functions = prediction.evaluate(predict_fn, draws[:_NUM_FUNCTIONS], problem.validation_inputs)
-    return MethodResult(_predict(problem, predict_fn, draws, config), functions)
+def _spread_draws(sampled: Sampled, config: Config) -> tuple[Subspace, np.ndarray]:
+    draws = sampled.draws
+    count = min(config.prediction.num_draws or len(draws), len(draws))
+    return sampled.subspace, draws[np.linspace(0, len(draws) - 1, count).round().astype(int)]
 
 
-def _evaluate(problem: Problem, sampled: Sampled, config: Config) -> MethodResult:
-    predict_fn = sampled.subspace.restrict(problem.posterior.predict)
-    values = prediction.evaluate(
-        predict_fn, sampled.chains.positions, problem.validation_inputs, memory_mb=config.prediction.memory_mb
+def _predict(problem: Problem, subspace: Subspace, draws: np.ndarray, config: Config) -> Prediction:
+    predict = Partial(
+        prediction.predict,
+        draws=draws,
+        noise_std=problem.posterior.noise_std,
+        quantiles=config.prediction.quantiles,
+        observations=config.prediction.observation_quantiles,
+        memory_mb=config.prediction.memory_mb,
     )
-    flat = values.reshape(-1, *values.shape[2:])
-    return MethodResult(
-        prediction=_predict(problem, predict_fn, sampled.draws, config),
-        functions=flat[:: max(1, len(flat) // _NUM_FUNCTIONS)][:_NUM_FUNCTIONS],
-        convergence=assess(values),
-        weight_convergence=assess(sampled.chains.positions),
+    posterior, inputs, truth = problem.posterior, problem.validation_inputs, problem.validation_targets
+    if not isinstance(posterior, OperatorPosterior):
+        return predict(subspace.restrict(posterior.predict), inputs=inputs, truth=truth)
+    # An operator is cheap in functions and dear in locations, so it is the locations that are taken in chunks: the
+    # trunk runs on each of them once.
+    at_locations = Partial(_field_at, subspace, posterior, inputs)
+    return predict(at_locations, inputs=posterior.locations, truth=truth.T).transposed()
+
+
+def _field_at(
+    subspace: Subspace, posterior: OperatorPosterior, functions: jax.Array, position: jax.Array, locations: jax.Array
+) -> jax.Array:
+    """The field as (locations, functions)."""
+    return posterior.predict_at(subspace.embed(position), locations, functions).T
+
+
+def _choose_cases(problem: Problem, predictions: dict[str, Prediction]) -> tuple[Case, ...]:
+    """The functions that VI and VI-HMC predict best and worst."""
+    if problem.grid is None:
+        return ()
+    errors = {
+        name: relative_l2(predicted.mean, problem.validation_targets)
+        for name, predicted in predictions.items()
+        if name != HMC
+    }
+    choices: tuple[tuple[str, Callable], ...] = (("best", np.argmin), ("worst", np.argmax))
+    return tuple(
+        Case(f"{word} of {name}", int(choose(error))) for word, choose in choices for name, error in errors.items()
+    )
+
+
+def _functions(problem: Problem, subspace: Subspace, draws: np.ndarray, cases: tuple[Case, ...]) -> np.ndarray:
+    chosen = draws[:: max(1, len(draws) // _NUM_FUNCTIONS)][:_NUM_FUNCTIONS]
+    posterior, inputs = problem.posterior, problem.validation_inputs
+    if not isinstance(posterior, OperatorPosterior):
+        return prediction.evaluate(subspace.restrict(posterior.predict), chosen, inputs)
+    if problem.grid is None:
+        return np.zeros((0,))
+    functions = inputs[np.asarray([case.index for case in cases])]
+    at_the_end = posterior.locations[-len(problem.grid.positions) :]
+    fields = prediction.evaluate(Partial(_field_at, subspace, posterior, functions), chosen, at_the_end)
+    return np.swapaxes(fields, 1, 2)
+
+
+def _assess(problem: Problem, method: MethodResult, sampled: Sampled) -> MethodResult:
+    """Assess the convergence of some predictions and of some weights."""
+    predict_fn, inputs = _probe(problem, sampled.subspace)
+    positions = sampled.chains.positions
+    weights = _evenly(np.arange(positions.shape[-1]))
+    return replace(
+        method,
+        convergence=assess(prediction.evaluate(predict_fn, positions, inputs)),
+        weight_convergence=assess(positions[..., weights]),
         sampled=sampled,
     )
 
 
-def _predict(problem: Problem, predict_fn: Any, draws: Any, config: Config) -> Prediction:
-    return prediction.predict(
-        predict_fn,
-        draws,
-        problem.validation_inputs,
-        noise_std=problem.posterior.noise_std,
-        quantiles=config.prediction.quantiles,
-        memory_mb=config.prediction.memory_mb,
-    )
+def _probe(problem: Problem, subspace: Subspace) -> tuple[Callable, Inputs]:
+    """A function whose values stand for all predictions, and its inputs."""
+    posterior, inputs = problem.posterior, problem.validation_inputs
+    if not isinstance(posterior, OperatorPosterior):
+        return subspace.restrict(posterior.predict), inputs
+    side = int(_NUM_ASSESSED**0.5)
+    functions = inputs[_evenly(np.arange(len(inputs)), side)]
+    locations = posterior.locations[_evenly(np.arange(len(posterior.locations)), side)]
+    return Partial(_field_at, subspace, posterior, functions), locations
+
+
+def _evenly(values: np.ndarray, count: int = _NUM_ASSESSED) -> np.ndarray:
+    return values[np.unique(np.linspace(0, len(values) - 1, min(count, len(values))).round().astype(int))]
+
+
+def relative_l2(predicted: Any, truth: Any) -> np.ndarray:
+    """Error of each function in units of its own size: norms over all of its outputs."""
+    predicted, truth = np.asarray(predicted), np.asarray(truth)
+    axes = tuple(range(1, truth.ndim))
+    size = np.sqrt(np.sum(np.square(truth), axis=axes))
+    return np.sqrt(np.sum(np.square(predicted - truth), axis=axes)) / np.where(size > 0, size, np.nan)
 
 
 def rms(values: np.ndarray) -> float:
@@ -110,8 +224,12 @@ def accuracy(result: MethodResult, truth: np.ndarray) -> dict[str, float]:
     """Error of the mean, width of the error bars, and how often they hold the truth."""
     predicted = result.prediction
     low, high = (predicted.epistemic_quantiles[i] for i in (0, -1))
+    errors = {} if truth.ndim < 2 or truth.shape[1] < 2 else {"relative_l2": relative_l2(predicted.mean, truth)}
     return {
+        **{name: float(np.mean(values)) for name, values in errors.items()},
         "rmse": rms(predicted.mean - truth),
+        "mse": rms(predicted.mean - truth) ** 2,
+        "crps": float(np.mean(predicted.crps)) if predicted.crps is not None else float("nan"),
         "mean_epistemic_std": float(np.mean(predicted.epistemic_std)),
         "mean_total_std": float(np.mean(predicted.total_std)),
         "band_level": float(predicted.levels[-1] - predicted.levels[0]),

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
@@ -27,7 +28,7 @@ from vihmc.samplers.kernel import StepInfo, Tuning
 from vihmc.sensitivity import Scores
 from vihmc.subspace import Subspace, select, whole_space
 from vihmc.types import Inputs, Key, Params
-from vihmc.vi import MeanField, VIResult
+from vihmc.vi import MeanField, VICheckpoint, VIResult
 
 
 class Observer:
@@ -46,6 +47,12 @@ class Observer:
 
     def on_vi(self, done: int, info: vi.VIInfo) -> None:
         """Hear about the fit: steps done, mean loss since the last call."""
+
+    def on_checkpoint(self, checkpoint: VICheckpoint) -> None:
+        """Hear what the fit would need to go on from here; an observer that can write may keep it."""
+
+    def on_fit(self, fitted: VIResult) -> None:
+        """Hear that the first stage has ended."""
 
     def on_steps(self, phase: str, done: int, info: StepInfo) -> None:
         """Hear about the chains: phase, steps done in it, statistics since the last call."""
@@ -104,6 +111,8 @@ def infer(
     initial_params: Params | None = None,
     validation: tuple[Inputs, ArrayLike] | None = None,
     observer: Observer | None = None,
+    fitted: VIResult | None = None,
+    resume: VICheckpoint | None = None,
 ) -> Inference:
     """Run the method on a posterior.
 
@@ -113,26 +122,32 @@ def infer(
         initial_params: Where the fit starts, a tree like the model's; small random numbers if not given.
         validation: Inputs and targets to follow the fit on, and to score predictions at if so configured.
         observer: Hears about progress.
+        fitted: The first stage of an earlier run on the same posterior, to use as it is.
+        resume: A checkpoint of the first stage, to go on from.
     """
     config, observer = config or MethodConfig(), observer or Observer()
     key_vi, key_scores, key_selection, key_hmc = jax.random.split(jax.random.key(config.seed), 4)
 
     initial_mean = None if initial_params is None else posterior.layout.ravel(initial_params)
 
-    with observer.stage("vi", config.vi.num_steps):
-        fitted = vi.fit(
-            posterior,
-            config.vi,
-            key_vi,
-            initial_mean=initial_mean,
-            validation=validation,
-            on_record=observer.on_vi,
-        )
+    if fitted is None:
+        with observer.stage("vi", config.vi.map_steps + config.vi.num_steps):
+            fitted = vi.fit(
+                posterior,
+                config.vi,
+                key_vi,
+                initial_mean=initial_mean,
+                validation=validation,
+                resume=resume,
+                on_record=observer.on_vi,
+                on_checkpoint=observer.on_checkpoint,
+            )
+        observer.on_fit(fitted)
     q = fitted.q
 
     with observer.stage("sensitivity", 1):
         inputs = _scoring_inputs(posterior, config, validation)
-        scores = sensitivity.score(posterior.predict, q.mean, q.std, inputs, config.sensitivity, key_scores)
+        scores = sensitivity.score(posterior, q.mean, q.std, inputs, config.sensitivity, key_scores)
         subspace = select(scores.values, config.selection, mean=q.mean, std=q.std, rng_key=key_selection)
 
     with observer.stage("hmc", config.hmc.num_warmup + config.hmc.num_draws):
@@ -160,11 +175,13 @@ def sample_subspace(
         prior_std=posterior.prior_std,
     )
     chains, tuning = sample(
-        subspace.restrict(posterior.log_density),
-        subspace.extract(starts),
+        posterior.restrict(subspace, num_shards=config.num_shards),
+        # As wide as floats can be: what a model computes in is its own affair, energies are sums over all data.
+        subspace.extract(starts).astype(jnp.result_type(float)),
         config,
         key_chains,
-        initial_var=subspace.extract(q.std**2),
+        initial_var=subspace.extract(q.std**2).astype(jnp.result_type(float)),
+        dtype=np.dtype(q.mean.dtype),
         on_steps=on_steps,
     )
     bad = find_bad_chains(chains)

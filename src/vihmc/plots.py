@@ -1,7 +1,4 @@
-"""Figures of a run. Each function takes results and returns a Figure; none shows or saves it.
-
-Colours are those of Okabe and Ito, which people with any colour vision can tell apart; lines also differ in style.
-"""
+"""Figures of a run. Each function takes results and returns a Figure; none shows or saves it."""
 
 import math
 from collections.abc import Callable
@@ -13,12 +10,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
 from vihmc.evaluation import HMC, VI, VIHMC, MethodResult, RunResult
+from vihmc.operator import OperatorPosterior
+from vihmc.plots_operator import fields, layers
 from vihmc.problems.sine import TABLE_1_COLUMNS, table_1_order
+from vihmc.style import BLUE, GREY, METHOD_STYLE, RED, SAMPLES, finish, row_of_axes
 from vihmc.subspace import captured_share
 
-BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#666666"
-METHOD_STYLE = {VI: (ORANGE, "--"), VIHMC: (BLUE, "-"), HMC: (GREEN, "-.")}
-SAMPLES = 30
 FEW_PARAMETERS = 20
 
 
@@ -27,6 +24,10 @@ def run_figures(result: RunResult) -> dict[str, Figure]:
     builders: dict[str, Callable[[RunResult], Figure]] = {"training": training, "sensitivity": sensitivity}
     if _is_curve(result):
         builders |= {"predictions": predictions, "uncertainty": uncertainty}
+    if isinstance(result.problem.posterior, OperatorPosterior):
+        builders["layers"] = layers
+    if result.cases:
+        builders["fields"] = fields
     if result.problem.name == "sine_small":
         builders["joint"] = joint
     return {name: build(result) for name, build in builders.items()}
@@ -48,7 +49,7 @@ def training(result: RunResult) -> Figure:
         xlabel="Optimiser step", ylabel="Mean square error (y²)", yscale="log", title="Error at the mean of q"
     )
     error_axes.legend()
-    return _finish(figure)
+    return finish(figure)
 
 
 def sensitivity(result: RunResult) -> Figure:
@@ -83,7 +84,7 @@ def sensitivity(result: RunResult) -> Figure:
         histogram_axes.set(xlabel="Score S² (y²), to its 99th percentile", ylabel="Number of parameters")
     histogram_axes.set_title("Sensitivity scores")
     histogram_axes.ticklabel_format(axis="x", scilimits=(-2, 3))
-    return _finish(figure)
+    return finish(figure)
 
 
 def _score_bars(axes: Axes, result: RunResult, values: np.ndarray) -> None:
@@ -100,13 +101,13 @@ def predictions(result: RunResult) -> Figure:
     """Mean, band and draws of every method, with the data and the truth."""
     methods = {name: result.methods[name] for name in (VI, HMC, VIHMC) if name in result.methods}
     figure = Figure(figsize=(4.4 * len(methods), 3.9), layout="constrained")
-    for axes, (name, method) in zip(_row(figure, len(methods)), methods.items(), strict=True):
+    for axes, (name, method) in zip(row_of_axes(figure, len(methods)), methods.items(), strict=True):
         _prediction_panel(axes, result, method)
         axes.set_title(name)
     figure.axes[0].set_ylabel("y")
     handles, labels = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
-    return _finish(figure)
+    return finish(figure)
 
 
 def uncertainty(result: RunResult) -> Figure:
@@ -123,14 +124,14 @@ def uncertainty(result: RunResult) -> Figure:
     axes.yaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_minor_formatter(NullFormatter())
     figure.legend(loc="outside lower center", ncols=len(result.methods) + 1)
-    return _finish(figure)
+    return finish(figure)
 
 
 def joint(result: RunResult) -> Figure:
     """The pair (φ₂, a) under every method: correlated in truth, which mean-field VI cannot see."""
     methods = {name: result.methods[name] for name in (VI, VIHMC, HMC) if name in result.methods}
     figure = Figure(figsize=(4.0 * len(methods), 3.6), layout="constrained")
-    for axes, (name, method) in zip(_row(figure, len(methods)), methods.items(), strict=True):
+    for axes, (name, method) in zip(row_of_axes(figure, len(methods)), methods.items(), strict=True):
         draws = _parameter_draws(result, method)
         order = table_1_order(draws.mean(axis=0))
         phi_2, a = (draws[:, order[TABLE_1_COLUMNS.index(column)]] for column in ("phi_2", "a"))
@@ -140,7 +141,7 @@ def joint(result: RunResult) -> Figure:
         axes.set(xlabel="φ₂ (rad)", ylabel="a (units of y)", title=name)
         axes.legend(loc="upper right", markerscale=3)
         axes.locator_params(nbins=5)
-    return _finish(figure)
+    return finish(figure)
 
 
 def _prediction_panel(axes: Axes, result: RunResult, method: MethodResult) -> None:
@@ -190,15 +191,3 @@ def _is_curve(result: RunResult) -> bool:
 
 def _curve_input(result: RunResult) -> np.ndarray:
     return np.asarray(result.problem.validation_inputs)[:, 0]
-
-
-def _row(figure: Figure, columns: int) -> list[Axes]:
-    return list(figure.subplots(1, columns, squeeze=False)[0])
-
-
-def _finish(figure: Figure) -> Figure:
-    for axes in figure.axes:
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(alpha=0.25, linewidth=0.6)
-        axes.set_axisbelow(True)
-    return figure

@@ -9,26 +9,30 @@ pytree whose arrays are its leaves, so compiled functions take it as an argument
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.tree_util import Partial
 from jax.typing import ArrayLike
 from jaxtyping import Array
 
 from vihmc.errors import InputError
 from vihmc.layout import ParamLayout
-from vihmc.types import Apply, Inputs, Params, Vector
+from vihmc.shards import ShardedDensity, check_shards
+from vihmc.subspace import Subspace
+from vihmc.types import Apply, Inputs, Key, Params, Vector
 
-_LOG_2PI = math.log(2 * math.pi)
+LOG_2PI = math.log(2 * math.pi)
 
 
 def log_normal(residual: Array, *, std: Array) -> Array:
     """Sum of log N(residual; 0, std²); `std` broadcasts against the last axes."""
     log_std = jnp.broadcast_to(jnp.log(std), residual.shape)
-    return -0.5 * jnp.sum((residual / std) ** 2) - jnp.sum(log_std) - 0.5 * residual.size * _LOG_2PI
+    return -0.5 * jnp.sum((residual / std) ** 2) - jnp.sum(log_std) - 0.5 * residual.size * LOG_2PI
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,18 +81,18 @@ class Posterior:
         """
         layout = ParamLayout.of(params)
         dtype = jnp.result_type(float)
-        inputs = jax.tree.map(lambda leaf: _finite("inputs", leaf, dtype), inputs)
-        targets = _finite("targets", targets, dtype)
+        inputs = jax.tree.map(lambda leaf: as_finite("inputs", leaf, dtype), inputs)
+        targets = as_finite("targets", targets, dtype)
         _check_lengths(inputs, targets)
         _check_prediction(apply, layout, inputs, targets, dtype)
         if jax.tree_util.all_leaves([prior_std]):
-            prior_std = _positive("prior_std", prior_std, "the standard deviation of the prior", dtype)
+            prior_std = as_positive("prior_std", prior_std, "the standard deviation of the prior", dtype)
             if prior_std.ndim:
                 raise InputError(f"`prior_std` must be one number or a tree with one per leaf, got {prior_std}.")
         else:
-            leaves = jax.tree.map(lambda s: _positive("prior_std", s, "a standard deviation", dtype), prior_std)
+            leaves = jax.tree.map(lambda s: as_positive("prior_std", s, "a standard deviation", dtype), prior_std)
             prior_std = layout.spread(leaves)
-        noise_std = _positive("noise_std", noise_std, "the standard deviation of the observation noise", dtype)
+        noise_std = as_positive("noise_std", noise_std, "the standard deviation of the observation noise", dtype)
         per_output = targets.shape[-1:] if targets.ndim > 1 else ()
         if noise_std.ndim and noise_std.shape != per_output:
             raise InputError(
@@ -114,7 +118,7 @@ class Posterior:
         """Log density of the prior, normalised."""
         return log_normal(theta, std=self.prior_std)
 
-    def log_likelihood(self, theta: Vector, batch: Array | None = None) -> Array:
+    def log_likelihood(self, theta: Vector, batch: Any = None) -> Array:
         """Log likelihood of all data, or an unbiased estimate of it from the observations in `batch`."""
         if batch is None:
             return log_normal(self.targets - self.predict(theta, self.inputs), std=self.noise_std)
@@ -125,6 +129,29 @@ class Posterior:
     def log_density(self, theta: Vector) -> Array:
         """Log of prior times likelihood: the target of HMC."""
         return self.log_prior(theta) + self.log_likelihood(theta)
+
+    def minibatch(self, rng_key: Key, *, batch_size: int | None, num_locations: int | None = None) -> Any:
+        """Draw the indices of some observations without replacement; None, for all, where no number is given."""
+        if num_locations is not None:
+            raise InputError(f"`num_locations` must be left out for a model that is no operator, got {num_locations}.")
+        if batch_size is None:
+            return None
+        return jax.random.permutation(rng_key, self.num_observations)[:batch_size]
+
+    def restrict(self, subspace: Subspace, *, num_shards: int | None = None) -> Callable[[Array], Array]:
+        """The log density as a function of the kept parameters, with the others frozen; in shards if asked for."""
+        if num_shards is None:
+            return subspace.restrict(self.log_density)
+        check_shards(self.num_observations, num_shards)
+        return ShardedDensity(Partial(_shard_density, self, subspace), num_shards)
+
+
+def _shard_density(posterior: Posterior, subspace: Subspace, position: Array, index: Array, num_shards: int) -> Array:
+    theta = subspace.embed(position)
+    size = posterior.num_observations // num_shards
+    # The likelihood of a batch is scaled up to all data, hence by the number of shards.
+    log_likelihood = posterior.log_likelihood(theta, index * size + jnp.arange(size))
+    return (posterior.log_prior(theta) + log_likelihood) / num_shards
 
 
 jax.tree_util.register_dataclass(
@@ -137,7 +164,7 @@ jax.tree_util.register_dataclass(
 def check_validation(posterior: Posterior, validation: tuple[Inputs, ArrayLike]) -> tuple[Inputs, Array]:
     """Return validation inputs and targets as arrays, after checking that they are shaped like the training data."""
     inputs = check_inputs_like("validation", validation[0], posterior.inputs)
-    targets = _finite("validation", validation[1], posterior.targets.dtype)
+    targets = as_finite("validation", validation[1], posterior.targets.dtype)
     _check_lengths(inputs, targets)
     if targets.shape[1:] != posterior.targets.shape[1:]:
         raise InputError(
@@ -149,8 +176,8 @@ def check_validation(posterior: Posterior, validation: tuple[Inputs, ArrayLike])
 
 def check_inputs_like(name: str, inputs: Inputs, example: Inputs) -> Inputs:
     """Return `inputs` as finite arrays, after checking that they are shaped like `example` but for their length."""
-    dtype = jnp.result_type(float)
-    inputs = jax.tree.map(lambda leaf: _finite(name, leaf, dtype), inputs)
+    dtype = jnp.result_type(*jax.tree.leaves(example))
+    inputs = jax.tree.map(lambda leaf: as_finite(name, leaf, dtype), inputs)
     shapes, expected = (
         [leaf.shape[1:] for leaf in jax.tree.leaves(tree)] if tree is not None else [] for tree in (inputs, example)
     )
@@ -162,7 +189,8 @@ def check_inputs_like(name: str, inputs: Inputs, example: Inputs) -> Inputs:
     return inputs
 
 
-def _finite(name: str, value: Any, dtype: Any) -> Array:
+def as_finite(name: str, value: Any, dtype: Any) -> Array:
+    """Return data as an array of finite numbers of `dtype`, or raise an :class:`InputError` that names them."""
     array = np.asarray(value)
     if not np.issubdtype(array.dtype, np.number) or np.issubdtype(array.dtype, np.complexfloating):
         raise InputError(f"`{name}` must be real numbers, got dtype {array.dtype}.")
@@ -177,7 +205,8 @@ def _finite(name: str, value: Any, dtype: Any) -> Array:
     return jnp.asarray(array, dtype)
 
 
-def _positive(name: str, value: Any, meaning: str, dtype: Any) -> Array:
+def as_positive(name: str, value: Any, meaning: str, dtype: Any) -> Array:
+    """Return a positive number, or one axis of them, as an array of `dtype`."""
     try:
         array = np.asarray(value, dtype=float).astype(dtype)
     except (TypeError, ValueError):

@@ -18,6 +18,8 @@ from jax.tree_util import Partial
 from jaxtyping import Array, Float
 
 from vihmc.config import SensitivityConfig
+from vihmc.operator import OperatorPosterior
+from vihmc.posterior import Posterior
 from vihmc.tracing import as_pytree_function
 from vihmc.types import Inputs, Key, PredictFn, Vector
 
@@ -35,7 +37,7 @@ class Scores(NamedTuple):
 
 
 def score(
-    predict_fn: PredictFn,
+    posterior: Posterior,
     mean: Vector,
     std: Vector,
     inputs: Inputs,
@@ -45,14 +47,14 @@ def score(
     """Score every parameter at `mean`.
 
     Args:
-        predict_fn: ``predict_fn(theta, inputs)``; observations must not influence each other.
+        posterior: Its model makes the predictions; observations must not influence each other.
         mean: Where gradients are taken.
         std: Standard deviation of each parameter.
         inputs: Where the prediction matters.
         config: Exact or estimated, and the memory it may take.
         rng_key: Needed for the estimate only.
     """
-    predict_fn = as_pytree_function(predict_fn)
+    predict_fn = as_pytree_function(posterior.predict)
     if config.method == "random_signs":
         if rng_key is None:
             raise ValueError("`rng_key` is needed to draw random signs, got None.")
@@ -60,10 +62,24 @@ def score(
             predict_fn, mean, inputs, rng_key, num_probes=config.num_probes, memory_mb=config.memory_mb
         )
     else:
-        squares = sum_squared_gradients(predict_fn, mean, inputs, memory_mb=config.memory_mb)
+        squares = exact_sum_of_squares(posterior, mean, inputs, memory_mb=config.memory_mb)
         error = jnp.zeros_like(squares)
     num_predictions = jax.eval_shape(predict_fn, mean, inputs).size
     return Scores(std**2 * squares / num_predictions, std**2 * error / num_predictions)
+
+
+def exact_sum_of_squares(
+    posterior: Posterior, mean: Vector, inputs: Inputs, *, memory_mb: float
+) -> Float[Array, " params"]:
+    """Exact sums of squared derivatives: the model's own way if it has one, else every gradient, in chunks."""
+    if isinstance(posterior, OperatorPosterior):
+        return _structured_squares(posterior, mean, inputs)
+    return sum_squared_gradients(posterior.predict, mean, inputs, memory_mb=memory_mb)
+
+
+@jax.jit
+def _structured_squares(posterior: OperatorPosterior, mean: Array, inputs: Inputs) -> Array:
+    return posterior.sum_squared_gradients(mean, inputs)
 
 
 def sum_squared_gradients(
@@ -147,7 +163,7 @@ def _probe_squares(
     return average, jnp.sqrt(spread / max(num_probes - 1, 1) / num_probes)
 
 
-def _num_outputs(predict_fn: Partial, mean: Array, inputs: Inputs) -> int:
+def _num_outputs(predict_fn: PredictFn, mean: Array, inputs: Inputs) -> int:
     prediction = jax.eval_shape(predict_fn, mean, inputs)
     return prediction.size // prediction.shape[0]
 

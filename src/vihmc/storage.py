@@ -3,7 +3,8 @@
 ::
 
     config.toml       every setting, resolved; `vihmc run config.toml` repeats the run
-    vi.npz            mean and std of q, history of the fit
+    vi.npz            mean and std of q, history of the fit and its bounds; written as soon as the fit has ended
+    vi_checkpoint.npz where a fit that has not ended was a few minutes ago; gone when it has
     scores.npz        sensitivity of every parameter, indices of the kept ones
     draws.zarr        draws of the kept parameters, in ArviZ's layout
     reference.zarr    the same for full-space HMC, if it was run
@@ -18,14 +19,20 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from matplotlib.figure import Figure
 
-from vihmc.config import Config, to_toml
+from vihmc import vi
+from vihmc.config import Config, VIConfig, to_toml
 from vihmc.diagnostics import to_datatree
 from vihmc.errors import InputError
 from vihmc.evaluation import HMC, RunResult
 from vihmc.pipeline import Sampled
+from vihmc.posterior import Posterior
+from vihmc.vi import Bound, MeanField, VICheckpoint, VIHistory, VIResult
+
+MANY_NAMES = 10_000
 
 
 def create_run_directory(path: Path, config: Config) -> Path:
@@ -45,6 +52,8 @@ def create_run_directory(path: Path, config: Config) -> Path:
 
 def discard_run_directory(path: Path) -> None:
     """Remove the directory of a run that never began; anything but its settings stays, and so does the directory."""
+    if len(list(path.iterdir())) > 1:
+        return  # a fit was kept: the settings belong to it
     (path / "config.toml").unlink()
     if not any(path.iterdir()):
         path.rmdir()
@@ -61,9 +70,7 @@ def next_run_directory(problem: str, preset: str) -> Path:
 def save_result(path: Path, result: RunResult) -> None:
     """Store the numbers of a run: all but figures and summary."""
     inference, problem = result.inference, result.problem
-    q = inference.vi.q
-    history = {f"history_{name}": value for name, value in inference.vi.history._asdict().items()}
-    np.savez(path / "vi.npz", mean=q.mean, std=q.std, **history)
+    save_fit(path, inference.vi)
     np.savez(
         path / "scores.npz",
         values=inference.scores.values,
@@ -78,8 +85,80 @@ def save_result(path: Path, result: RunResult) -> None:
     for keys, leaf in leaves:
         arrays[".".join(["inputs", *([jax.tree_util.keystr(keys, simple=True, separator=".")] if keys else [])])] = leaf
     for name, method in result.methods.items():
-        arrays |= {f"{name}.{field}": value for field, value in method.prediction._asdict().items()}
+        fields = {field: value for field, value in method.prediction._asdict().items() if value is not None}
+        arrays |= {f"{name}.{field}": value for field, value in fields.items()}
     np.savez(path / "predictions.npz", **arrays)
+
+
+def save_fit(path: Path, fitted: VIResult) -> None:
+    """Store the first stage, so that a later run can begin after it."""
+    history = {f"history_{name}": value for name, value in fitted.history._asdict().items()}
+    bounds = {"elbo": fitted.elbo, "elbo_of_prior": fitted.elbo_of_prior}
+    converged = {None: -1, False: 0, True: 1}[fitted.converged]
+    _save_arrays(
+        path / "vi.npz", {"mean": fitted.q.mean, "std": fitted.q.std, "converged": converged, **bounds, **history}
+    )
+    (path / "vi_checkpoint.npz").unlink(missing_ok=True)
+
+
+def save_checkpoint(path: Path, checkpoint: VICheckpoint) -> None:
+    """Store where a fit is; the file of the last time is replaced only when the new one is whole."""
+    leaves = {f"state_{index}": leaf for index, leaf in enumerate(jax.tree.leaves(checkpoint.state))}
+    _save_arrays(path / "vi_checkpoint.npz", {"records": checkpoint.records, **leaves})
+
+
+def load_fit(path: Path, posterior: Posterior, config: VIConfig) -> VIResult | VICheckpoint:
+    """Load the first stage of an earlier run: as it ended, or else its last checkpoint.
+
+    Raises:
+        InputError: If the directory has neither, or they belong to another model.
+    """
+    ended = (path / "vi.npz").exists()
+    file = path / ("vi.npz" if ended else "vi_checkpoint.npz")
+    try:
+        arrays = dict(np.load(file, allow_pickle=False))
+    except (OSError, ValueError, EOFError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(
+            f"`fit-from` must be a run directory with a fit or a checkpoint of one, got {path}: {reason}."
+        ) from None
+    if not ended:
+        return _restore_checkpoint(arrays, path, posterior, config)
+    _check_length("fit-from", path, arrays["mean"], posterior)
+    return VIResult(
+        q=MeanField(jnp.asarray(arrays["mean"]), jnp.asarray(arrays["std"])),
+        history=VIHistory(*(arrays[f"history_{name}"] for name in VIHistory._fields)),
+        elbo=Bound(*arrays["elbo"].tolist()),
+        elbo_of_prior=Bound(*arrays["elbo_of_prior"].tolist()),
+        converged={-1: None, 0: False, 1: True}[int(arrays["converged"])],
+    )
+
+
+def _restore_checkpoint(arrays: dict, path: Path, posterior: Posterior, config: VIConfig) -> VICheckpoint:
+    mean = jnp.zeros(posterior.num_params, posterior.targets.dtype)
+    template = jax.eval_shape(lambda: vi.init(mean, 0.01, posterior.layout, config))
+    leaves, structure = jax.tree.flatten(template)
+    stored = [arrays.get(f"state_{index}") for index in range(len(leaves))]
+    shapes = [None if leaf is None else leaf.shape for leaf in stored]
+    if len(arrays) != len(leaves) + 1 or shapes != [leaf.shape for leaf in leaves]:
+        raise InputError(f"`fit-from` must hold a fit of this model with this optimizer, got another in {path}.")
+    return VICheckpoint(jax.tree.unflatten(structure, [jnp.asarray(leaf) for leaf in stored]), arrays["records"])
+
+
+def _check_length(name: str, path: Path, mean: np.ndarray, posterior: Posterior) -> None:
+    if mean.shape != (posterior.num_params,):
+        raise InputError(
+            f"`{name}` must hold a fit of this model, {posterior.num_params} parameters, got {mean.size} in {path}."
+        )
+
+
+def _save_arrays(path: Path, arrays: dict[str, Any]) -> None:
+    temporary = path.with_name(path.name + ".part")
+    with temporary.open("wb") as file:
+        np.savez(file, **arrays)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
 
 
 def save_figures(path: Path, figures: dict[str, Figure]) -> None:
@@ -107,6 +186,8 @@ def write_atomically(path: Path, text: str) -> None:
 
 def _save_draws(path: Path, sampled: Sampled, names: tuple[str, ...]) -> None:
     kept = [names[index] for index in sampled.subspace.kept.tolist()]
+    if len(kept) > MANY_NAMES:
+        kept = []  # a megabyte of names in an attribute; scores.npz has the indices
     to_datatree(sampled.chains, kept).to_zarr(path, consolidated=False)
 
 

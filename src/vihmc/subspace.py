@@ -62,7 +62,7 @@ class Subspace:
         """Put kept entries back into full parameter vectors."""
         if self.num_kept == self.center.shape[0]:
             return position
-        return _scatter(position, self.kept, self.rank, self.center)
+        return scatter(position, self.kept, self.rank, self.center)
 
     def restrict(self, function: Callable[..., Array]) -> Partial:
         """Turn a function whose first argument is a full vector into one of a kept vector."""
@@ -73,7 +73,8 @@ jax.tree_util.register_dataclass(Subspace, data_fields=["kept", "rank", "center"
 
 
 @jax.custom_vjp
-def _scatter(position: Array, kept: Array, rank: Array, center: Array) -> Array:
+def scatter(position: Array, kept: Array, rank: Array, center: Array) -> Array:
+    """Return `center` with its entries `kept` replaced by `position`; `rank` is the inverse of `kept`."""
     return jnp.where(rank >= 0, _take(position, jnp.maximum(rank, 0)), center)
 
 
@@ -83,7 +84,7 @@ def _take(values: Array, indices: Array) -> Array:
 
 
 def _scatter_forward(position: Array, kept: Array, rank: Array, center: Array) -> tuple[Array, tuple[Array, Array]]:
-    return _scatter(position, kept, rank, center), (kept, rank)
+    return scatter(position, kept, rank, center), (kept, rank)
 
 
 def _scatter_backward(residual: tuple[Array, Array], cotangent: Array) -> tuple[Array, None, None, Array]:
@@ -93,7 +94,7 @@ def _scatter_backward(residual: tuple[Array, Array], cotangent: Array) -> tuple[
     return _take(cotangent, kept), None, None, frozen.reshape(-1, rank.shape[0]).sum(axis=0)
 
 
-_scatter.defvjp(_scatter_forward, _scatter_backward)
+scatter.defvjp(_scatter_forward, _scatter_backward)
 
 
 def _call_embedded(subspace: Subspace, function: Partial, position: Array, *args: Any) -> Array:

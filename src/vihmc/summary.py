@@ -1,5 +1,6 @@
 """The outcome of a run as plain numbers and sentences: what goes into ``summary.json`` (docs/summary.md)."""
 
+import sys
 from importlib.metadata import version
 from typing import Any
 
@@ -8,15 +9,28 @@ import numpy as np
 
 from vihmc.evaluation import HMC, VI, VIHMC, MethodResult, RunResult, accuracy, agreement
 from vihmc.pipeline import Sampled
+from vihmc.problems import Problem
+from vihmc.problems.burgers import PUBLISHED
 
 SMALL_MODEL = 200
 """Up to this many parameters the summary lists the mean and std of each by name."""
+
+
+def peak_memory_gb() -> float:
+    """Largest resident memory of this process so far; nan where the system does not tell."""
+    try:
+        import resource
+    except ImportError:
+        return float("nan")
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9
 
 
 def summarise(result: RunResult) -> dict[str, Any]:
     """Return the summary of a run."""
     config, problem, inference = result.config, result.problem, result.inference
     names = problem.param_names
+    small = len(names) <= SMALL_MODEL
     sampled = inference.sampled
     truth = np.asarray(problem.validation_targets)
     captured = float(inference.scores.values[sampled.subspace.kept].sum() / inference.scores.values.sum())
@@ -29,16 +43,20 @@ def summarise(result: RunResult) -> dict[str, Any]:
         "num_params": problem.posterior.num_params,
         "num_kept": sampled.subspace.num_kept,
         "captured_share": captured,
-        "kept": [names[index] for index in sampled.subspace.kept.tolist()],
+        "kept": [names[index] for index in sampled.subspace.kept.tolist()] if small else None,
+        "kept_per_leaf": _kept_per_leaf(problem, sampled),
         "vi": _vi(result, names),
         "hmc": _chains(result.methods[VIHMC], result, names),
         "predictive": accuracy(result.methods[VIHMC], truth),
         "predictive_vi": accuracy(result.methods[VI], truth),
         "diagnostics": _diagnostics(result.methods[VIHMC]),
+        "peak_memory_gb": peak_memory_gb(),
         "seconds": result.seconds,
         "versions": {name: version(name) for name in ("vihmc", "jax", "blackjax", "optax", "arviz-stats")},
         "backend": f"{jax.default_backend()}, {config.precision}",
     }
+    if problem.name == "burgers":
+        summary["published"] = PUBLISHED
     if HMC in result.methods:
         reference = result.methods[HMC]
         summary["reference"] = {
@@ -51,6 +69,16 @@ def summarise(result: RunResult) -> dict[str, Any]:
             "vihmc": agreement(result.methods[VIHMC], reference),
         }
     return summary
+
+
+def _kept_per_leaf(problem: Problem, sampled: Sampled) -> dict[str, list[int]]:
+    """Number of kept and of all parameters in every array of the model."""
+    layout = problem.posterior.layout
+    bounds = np.searchsorted(np.asarray(sampled.subspace.kept), layout.offsets)
+    return {
+        name: [int(count), size]
+        for name, count, size in zip(layout.leaf_names, np.diff(bounds), layout.leaf_sizes, strict=True)
+    }
 
 
 def _vi(result: RunResult, names: tuple[str, ...]) -> dict[str, Any]:

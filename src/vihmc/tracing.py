@@ -12,14 +12,15 @@ from collections.abc import Callable
 from jax.tree_util import Partial, all_leaves
 
 
-def as_pytree_function(function: Callable) -> Partial:
+def as_pytree_function(function: Callable) -> Callable:
     """Make a callable that ``jit`` can take as an argument.
 
-    A bound method of a pytree (``posterior.log_density``) becomes the plain
-    function applied to that pytree. Any other function is wrapped as it is,
-    and what it closes over stays constant.
+    A callable that is a pytree already stays as it is, and a bound method of a
+    pytree (``posterior.log_density``) becomes the plain function applied to
+    that pytree. Any other function is wrapped, and what it closes over stays
+    constant.
     """
-    if isinstance(function, Partial):
+    if not all_leaves([function]):
         return function
     if inspect.ismethod(function) and not all_leaves([function.__self__]):
         return Partial(function.__func__, function.__self__)

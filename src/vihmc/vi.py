@@ -5,7 +5,7 @@ r"""Stage 1: mean-field Gaussian variational inference on all parameters.
     \text{elbo} = E_q[\log p(D \mid \theta)] - KL(q \,\|\, \text{prior})
 
 The expectation is a Monte Carlo mean over :math:`\theta = \mu + \sigma \epsilon`, the divergence is exact, and
-Adam minimises the negative elbo in :math:`(\mu, \rho)` with :math:`\sigma = \mathrm{softplus}(\rho)`.
+Adam or Muon minimises the negative elbo in :math:`(\mu, \rho)` with :math:`\sigma = \mathrm{softplus}(\rho)`.
 
 The objective ``"published"`` has :math:`KL(\text{prior} \,\|\, q)` instead, which is what the paper's published
 code computes and what its tables were made with (docs/decisions/kl-direction.md).
@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,10 +26,12 @@ from jaxtyping import Array, Float
 
 from vihmc.config import VIConfig
 from vihmc.errors import InputError
+from vihmc.layout import ParamLayout
+from vihmc.optimizers import for_mean, for_spread
 from vihmc.posterior import Posterior, check_validation
+from vihmc.sensitivity import exact_sum_of_squares
 from vihmc.types import Inputs, Key, Vector
 
-_NUM_BOUND_SAMPLES = 512
 _NEGLIGIBLE_NATS, _NEGLIGIBLE_SHARE = 0.5, 1e-3
 """A smaller change over the patience is none, whatever the noise."""
 _COSINE_SHARE = 2 / 3
@@ -57,7 +59,7 @@ class VIState(NamedTuple):
 
     mean: Array
     raw_std: Array
-    optimizer: optax.OptState
+    optimizer: tuple[optax.OptState, optax.OptState]
     num_steps: Array
 
 
@@ -76,6 +78,14 @@ class VIHistory(NamedTuple):
     learning_rate: np.ndarray
     training_mse: np.ndarray
     validation_mse: np.ndarray
+
+
+class VICheckpoint(NamedTuple):
+    """All that a fit needs to go on from where it was, but its settings and its data."""
+
+    state: VIState
+    records: np.ndarray
+    """One row per record, columns as in :class:`VIHistory`."""
 
 
 class Bound(NamedTuple):
@@ -135,7 +145,7 @@ def gaussian_kl(*, of_mean: Array, of_std: Array, from_mean: Array, from_std: Ar
 
 def divergence_to_prior(q: MeanField, prior_std: Array, *, objective: str) -> Array:
     """The divergence term of the objective."""
-    zero, prior_std = jnp.zeros_like(q.mean), jnp.broadcast_to(prior_std, q.mean.shape)
+    zero, prior_std = jnp.zeros_like(q.mean), jnp.broadcast_to(prior_std, q.mean.shape).astype(q.mean.dtype)
     if objective == "elbo":
         return gaussian_kl(of_mean=q.mean, of_std=q.std, from_mean=zero, from_std=prior_std)
     return gaussian_kl(of_mean=zero, of_std=prior_std, from_mean=q.mean, from_std=q.std)
@@ -145,36 +155,54 @@ def _as_mean_field(mean: Array, raw_std: Array) -> MeanField:
     return MeanField(mean, jax.nn.softplus(raw_std))
 
 
-def _adam(config: VIConfig) -> optax.GradientTransformation:
-    return optax.scale_by_adam(b2=config.second_moment_decay)
-
-
-def init(initial_mean: Vector, config: VIConfig) -> VIState:
-    """Start at `initial_mean` with the configured spread."""
-    # The inverse of softplus, in a form that does not overflow.
-    raw_std = jnp.full_like(initial_mean, config.initial_std + math.log(-math.expm1(-config.initial_std)))
-    moments = _adam(config).init((initial_mean, raw_std))
+def init(initial_mean: Vector, initial_std: Array | float, layout: ParamLayout, config: VIConfig) -> VIState:
+    """Start at `initial_mean` with the given spread."""
+    std = jnp.broadcast_to(jnp.asarray(initial_std, initial_mean.dtype), initial_mean.shape)
+    raw_std = std + jnp.log(-jnp.expm1(-std))  # the inverse of softplus, in a form that does not overflow
+    moments = (for_mean(config, layout).init(initial_mean), for_spread(config).init(raw_std))
     return VIState(initial_mean, raw_std, moments, jnp.asarray(0))
 
 
+def curvature_std(posterior: Posterior, theta: Vector, *, memory_mb: float = 256.0) -> Vector:
+    r"""Spread of a Gaussian whose precision is the Gauss-Newton diagonal.
+
+    .. math:: \sigma_i^{-2} = 1/\text{prior\_std}^2 + \sum_j J_{ji}^2/\text{noise\_std}^2
+
+    It is where the std of q would be if the model were linear, so a fit that starts there has little left to find.
+    """
+    squares = exact_sum_of_squares(posterior, theta, posterior.inputs, memory_mb=memory_mb)
+    # Noise that differs between outputs enters by its mean precision: this is a start, not a result.
+    precision = 1 / posterior.prior_std**2 + squares * jnp.mean(1 / posterior.noise_std**2)
+    return (precision**-0.5).astype(theta.dtype)
+
+
 def step(
-    rng_key: Key, state: VIState, posterior: Posterior, config: VIConfig, *, learning_rate: Array | float
+    rng_key: Key,
+    state: VIState,
+    posterior: Posterior,
+    config: VIConfig,
+    *,
+    learning_rate: Array | float,
+    std_learning_rate: Array | float,
 ) -> tuple[VIState, VIInfo]:
-    """Take one Adam step along the reparametrised gradient."""
+    """Take one step along the reparametrised gradient, the mean and the spread each at its own rate."""
     key_noise, key_batch = jax.random.split(rng_key)
     noise = jax.random.normal(key_noise, (config.num_samples, state.mean.shape[0]), state.mean.dtype)
-    batch = _minibatch(key_batch, posterior.num_observations, config.batch_size)
+    batch = posterior.minibatch(key_batch, batch_size=config.batch_size, num_locations=config.num_locations)
 
     def loss_fn(variational: tuple[Array, Array]) -> Array:
         q = _as_mean_field(*variational)
         log_likelihood = jax.vmap(lambda eps: posterior.log_likelihood(q.mean + q.std * eps, batch))(noise)
-        return divergence_to_prior(q, posterior.prior_std, objective=config.objective) - jnp.mean(log_likelihood)
+        divergence = divergence_to_prior(q, posterior.prior_std, objective=config.objective)
+        return config.kl_weight * divergence - jnp.mean(log_likelihood)
 
-    variational = (state.mean, state.raw_std)
-    loss, gradient = jax.value_and_grad(loss_fn)(variational)
-    direction, moments = _adam(config).update(gradient, state.optimizer)
-    mean, raw_std = jax.tree.map(lambda value, d: value - learning_rate * d, variational, direction)
-    return VIState(mean, raw_std, moments, state.num_steps + 1), VIInfo(loss)
+    loss, (mean_gradient, std_gradient) = jax.value_and_grad(loss_fn)((state.mean, state.raw_std))
+    mean_direction, mean_moments = for_mean(config, posterior.layout).update(mean_gradient, state.optimizer[0])
+    std_direction, std_moments = for_spread(config).update(std_gradient, state.optimizer[1])
+    dtype = state.mean.dtype
+    mean = state.mean - jnp.asarray(learning_rate, dtype) * jnp.asarray(mean_direction)
+    raw_std = state.raw_std - jnp.asarray(std_learning_rate, dtype) * jnp.asarray(std_direction)
+    return VIState(mean, raw_std, (mean_moments, std_moments), state.num_steps + 1), VIInfo(loss)
 
 
 def fit(
@@ -184,7 +212,9 @@ def fit(
     *,
     initial_mean: Vector | None = None,
     validation: tuple[Inputs, ArrayLike] | None = None,
+    resume: VICheckpoint | None = None,
     on_record: Callable[[int, VIInfo], None] | None = None,
+    on_checkpoint: Callable[[VICheckpoint], None] | None = None,
 ) -> VIResult:
     """Fit q to the posterior.
 
@@ -194,69 +224,120 @@ def fit(
         rng_key: Random key; the same key gives the same fit.
         initial_mean: Where the mean starts; small random numbers if not given.
         validation: Inputs and targets whose error is recorded beside the training error.
-        on_record: Called with the number of steps done and the mean loss since the last call.
+        resume: A checkpoint of the same fit, to go on from; the result is that of a fit never interrupted.
+        on_record: Called with the number of steps done, those of the search for a mode included, and the mean loss
+            since the last call.
+        on_checkpoint: Called after every record with all that is needed to go on from there.
     """
-    if config.batch_size is not None and config.batch_size > posterior.num_observations:
-        raise InputError(
-            f"`batch_size` must be at most the number of observations, {posterior.num_observations}, "
-            f"got {config.batch_size}."
-        )
+    _check_sizes(posterior, config)
     key_start, key_steps, key_bound = jax.random.split(rng_key, 3)
-    dtype = posterior.targets.dtype
-    if initial_mean is None:
-        initial_mean = config.initial_mean_std * jax.random.normal(key_start, (posterior.num_params,), dtype)
-    initial_mean = initial_mean.astype(dtype)
-    if config.map_steps:
-        initial_mean = maximum_a_posteriori(posterior, initial_mean, config)
     checked = None if validation is None else check_validation(posterior, validation)
-
-    state = init(initial_mean, config)
+    if resume is None:
+        if initial_mean is None:
+            noise = jax.random.normal(key_start, (posterior.num_params,), posterior.targets.dtype)
+            initial_mean = config.initial_mean_std * noise
+        mean = initial_mean.astype(posterior.targets.dtype)
+        if config.map_steps:
+            mean = maximum_a_posteriori(posterior, mean, config, jax.random.fold_in(key_start, 1), on_record=on_record)
+        std = curvature_std(posterior, mean) if config.initial_std == "curvature" else config.initial_std
+        resume = VICheckpoint(init(mean, std, posterior.layout, config), np.zeros((0, len(VIHistory._fields))))
+    state, records = resume.state, list(resume.records)
     plateau = _Plateau(config)
-    records: list[tuple[float, ...]] = []
+    for record in map(VIHistory._make, records):
+        plateau.update(float(record.loss), int(record.step))
+
     while int(state.num_steps) < config.num_steps and not plateau.converged:
         count = min(config.record_every, config.num_steps - int(state.num_steps))
-        rate = config.learning_rate * plateau.scale
-        state, loss = _run_chunk(config, state, posterior, key_steps, rate, count)
-        if not np.isfinite(loss):
-            raise InputError(
-                f"`vi.learning_rate` must keep the loss finite, got {config.learning_rate}: the loss is {loss} "
-                f"after {int(state.num_steps)} steps."
-            )
+        state, loss = _run_chunk(config, state, posterior, key_steps, plateau.scale, count)
+        _check_loss(loss, int(state.num_steps), config)
         errors = _errors(posterior, state.mean, checked)
-        records.append(
-            (int(state.num_steps), float(loss), float(_scheduled(config, rate, state.num_steps)), *map(float, errors))
-        )
+        rate = config.learning_rate * float(_scheduled(config, plateau.scale, state.num_steps))
+        records.append(np.array([int(state.num_steps), float(loss), rate, *map(float, errors)]))
         plateau.update(float(loss), int(state.num_steps))
         if on_record is not None:
-            on_record(int(state.num_steps), VIInfo(loss))
+            on_record(config.map_steps + int(state.num_steps), VIInfo(loss))
+        if on_checkpoint is not None:
+            on_checkpoint(VICheckpoint(state, np.stack(records)))
 
     q = _as_mean_field(state.mean, state.raw_std)
-    prior = MeanField(jnp.zeros_like(q.mean), jnp.broadcast_to(posterior.prior_std, q.mean.shape))
+    prior = MeanField(jnp.zeros_like(q.mean), jnp.broadcast_to(posterior.prior_std, q.mean.shape).astype(q.mean.dtype))
     key_q, key_prior = jax.random.split(key_bound)
+    history = VIHistory(*np.stack(records).T)
     return VIResult(
         q=q,
-        history=VIHistory(*map(np.asarray, zip(*records, strict=True))),
-        elbo=estimate_elbo(posterior, q, key_q),
-        elbo_of_prior=estimate_elbo(posterior, prior, key_prior),
+        history=history._replace(step=history.step.astype(int)),
+        elbo=estimate_elbo(posterior, q, key_q, config.num_bound_samples),
+        elbo_of_prior=estimate_elbo(posterior, prior, key_prior, config.num_bound_samples),
         converged=plateau.converged or plateau.is_flat,
     )
 
 
-@partial(jax.jit, static_argnums=2)
-def maximum_a_posteriori(posterior: Posterior, theta: Vector, config: VIConfig) -> Vector:
-    """Climb to a mode with `map_steps` Adam steps and a cosine learning rate."""
-    optimizer = optax.adam(optax.cosine_decay_schedule(config.learning_rate, config.map_steps))
-
-    def body(_: Array, carry: tuple[Array, optax.OptState]) -> tuple[Array, optax.OptState]:
-        theta, moments = carry
-        gradient = jax.grad(posterior.log_density)(theta)
-        updates, moments = optimizer.update(-gradient, moments)
-        return theta + jnp.asarray(updates), moments
-
-    return jax.lax.fori_loop(0, config.map_steps, body, (theta, optimizer.init(theta)))[0]
+def _check_sizes(posterior: Posterior, config: VIConfig) -> None:
+    names = (("batch_size", "observations"), ("num_locations", "locations"))
+    for axis, (name, what) in enumerate(names):
+        size = getattr(config, name)
+        if size is not None and axis < posterior.targets.ndim and size > posterior.targets.shape[axis]:
+            raise InputError(
+                f"`vi.{name}` must be at most the number of {what}, {posterior.targets.shape[axis]}, got {size}."
+            )
 
 
-def estimate_elbo(posterior: Posterior, q: MeanField, rng_key: Key, num_samples: int = _NUM_BOUND_SAMPLES) -> Bound:
+def _check_loss(loss: Array, num_steps: int, config: VIConfig) -> None:
+    if not np.isfinite(loss):
+        raise InputError(
+            f"`vi.learning_rate` must keep the loss finite, got {config.learning_rate}: the loss is {loss} "
+            f"after {num_steps} steps."
+        )
+
+
+def maximum_a_posteriori(
+    posterior: Posterior,
+    theta: Vector,
+    config: VIConfig,
+    rng_key: Key,
+    *,
+    on_record: Callable[[int, VIInfo], None] | None = None,
+) -> Vector:
+    """Climb to a mode with `map_steps` steps of the configured optimiser and a cosine learning rate."""
+    carry = (theta, for_mean(config, posterior.layout).init(theta))
+    for start in range(0, config.map_steps, config.record_every):
+        count = min(config.record_every, config.map_steps - start)
+        carry, loss = _climb(config, carry, posterior, rng_key, start, count)
+        _check_loss(loss, start + count, config)
+        if on_record is not None:
+            on_record(start + count, VIInfo(loss))
+    return carry[0]
+
+
+@partial(jax.jit, static_argnums=0)
+def _climb(
+    config: VIConfig,
+    carry: tuple[Array, optax.OptState],
+    posterior: Posterior,
+    rng_key: Key,
+    start: Array,
+    count: Array,
+) -> tuple[tuple[Array, optax.OptState], Array]:
+    optimizer = for_mean(config, posterior.layout)
+    decay = optax.cosine_decay_schedule(1.0, max(1, config.map_steps))
+
+    def negative_log_density(theta: Array, batch: Any) -> Array:
+        return -config.kl_weight * posterior.log_prior(theta) - posterior.log_likelihood(theta, batch)
+
+    def body(offset: Array, loop: tuple[Array, optax.OptState, Array]) -> tuple[Array, optax.OptState, Array]:
+        theta, moments, total = loop
+        key = jax.random.fold_in(rng_key, start + offset)
+        batch = posterior.minibatch(key, batch_size=config.batch_size, num_locations=config.num_locations)
+        loss, gradient = jax.value_and_grad(negative_log_density)(theta, batch)
+        direction, moments = optimizer.update(gradient, moments)
+        rate = jnp.asarray(config.learning_rate * decay(start + offset), theta.dtype)
+        return theta - rate * jnp.asarray(direction), moments, total + loss
+
+    theta, moments, total = jax.lax.fori_loop(0, count, body, (*carry, jnp.zeros((), jnp.result_type(float))))
+    return (theta, moments), total / count
+
+
+def estimate_elbo(posterior: Posterior, q: MeanField, rng_key: Key, num_samples: int = 512) -> Bound:
     """Estimate the evidence lower bound of `q` with its Monte Carlo error."""
     values = _bound_samples(posterior, q, rng_key, num_samples)
     return Bound(float(jnp.mean(values)), float(jnp.std(values, ddof=1) / math.sqrt(num_samples)))
@@ -271,31 +352,32 @@ def _bound_samples(posterior: Posterior, q: MeanField, rng_key: Key, num_samples
 
 @partial(jax.jit, static_argnums=0)
 def _run_chunk(
-    config: VIConfig, state: VIState, posterior: Posterior, rng_key: Key, rate: Array, count: Array
+    config: VIConfig, state: VIState, posterior: Posterior, rng_key: Key, scale: Array, count: Array
 ) -> tuple[VIState, Array]:
     """Take `count` steps; each has a key of its own, so the length of a chunk never changes the fit."""
 
     def body(_: Array, carry: tuple[VIState, Array]) -> tuple[VIState, Array]:
         state, total = carry
         key = jax.random.fold_in(rng_key, state.num_steps)
-        learning_rate = _scheduled(config, rate, state.num_steps)
-        state, info = step(key, state, posterior, config, learning_rate=learning_rate)
+        share = _scheduled(config, scale, state.num_steps)
+        state, info = step(
+            key,
+            state,
+            posterior,
+            config,
+            learning_rate=config.learning_rate * share,
+            std_learning_rate=(config.std_learning_rate or config.learning_rate) * share,
+        )
         return state, total + info.loss
 
-    state, total = jax.lax.fori_loop(0, count, body, (state, jnp.zeros((), state.mean.dtype)))
+    state, total = jax.lax.fori_loop(0, count, body, (state, jnp.zeros((), jnp.result_type(float))))
     return state, total / count
 
 
-def _scheduled(config: VIConfig, rate: Array | float, num_steps: Array) -> Array | float:
+def _scheduled(config: VIConfig, scale: Array | float, num_steps: Array) -> Array | float:
     if config.schedule != "cosine":
-        return rate
-    return rate * 0.5 * (1 + jnp.cos(jnp.pi * num_steps / config.num_steps))
-
-
-def _minibatch(rng_key: Key, num_observations: int, batch_size: int | None) -> Array | None:
-    if batch_size is None:
-        return None
-    return jax.random.permutation(rng_key, num_observations)[:batch_size]
+        return scale
+    return scale * 0.5 * (1 + jnp.cos(jnp.pi * num_steps / config.num_steps))
 
 
 @jax.jit

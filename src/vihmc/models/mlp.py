@@ -39,9 +39,14 @@ class MLP:
                 + nearest(self.activation, ACTIVATIONS)
             )
 
+    @property
+    def num_layers(self) -> int:
+        """Number of linear layers."""
+        return len(self.widths) - 1
+
     def init(self, rng_key: Key) -> Params:
         """Draw Glorot-normal weights and zero biases."""
-        last = len(self.widths) - 2
+        last = self.num_layers - 1
         layers = []
         for index, (fan_in, fan_out) in enumerate(zip(self.widths[:-1], self.widths[1:], strict=True)):
             std = (2 / (fan_in + fan_out)) ** 0.5
@@ -53,9 +58,53 @@ class MLP:
 
     def apply(self, params: Params, inputs: Float[Array, "n inputs"]) -> Float[Array, "n outputs"]:
         """Run the network on a batch."""
-        activate = ACTIVATIONS[self.activation]
-        *hidden, output = params["layers"]
-        for layer in hidden:
-            inputs = activate(inputs @ layer["weight"] + layer["bias"])
-        outputs = inputs @ output["weight"]
-        return outputs + output["bias"] if self.output_bias else outputs
+        return self.apply_layers(params, inputs, start=0, stop=self.num_layers)
+
+    def apply_layers(
+        self, params: Params, hidden: Float[Array, "n width"], *, start: int, stop: int
+    ) -> Float[Array, "n next_width"]:
+        """Run layers `start` to `stop` - 1 on what enters layer `start`."""
+        for index in range(start, stop):
+            hidden = self._linear(params, hidden, index)
+            if index < self.num_layers - 1:
+                hidden = ACTIVATIONS[self.activation](hidden)
+        return hidden
+
+    def _linear(self, params: Params, hidden: Array, index: int) -> Array:
+        layer = params["layers"][index]
+        outputs = hidden @ layer["weight"]
+        return outputs + layer["bias"] if "bias" in layer else outputs
+
+    def sum_squared_gradients(
+        self, params: Params, inputs: Float[Array, "n inputs"], directions: Float[Array, "m outputs"]
+    ) -> Params:
+        r"""Sums of squared derivatives, :math:`\sum_{d,n} (\partial\, (d \cdot F(x_n)) / \partial \theta_i)^2`.
+
+        For one direction d the derivative of sample n with respect to ``weight[i, j]`` is a product
+        :math:`A_{ni} \Delta_{nj}`, so its squares sum over samples as :math:`(A^2)^\top (\Delta^2)`: one matrix product
+        per layer and direction instead of one gradient per sample.
+        """
+        entering, slopes = [], []
+        hidden = inputs
+        for index in range(self.num_layers):
+            entering.append(hidden)
+            before = self._linear(params, hidden, index)
+            if index < self.num_layers - 1:
+                hidden, slope = jax.jvp(ACTIVATIONS[self.activation], (before,), (jnp.ones_like(before),))
+                slopes.append(slope)
+        squares_entering = [leaf**2 for leaf in entering]
+
+        def add_direction(total: Params, direction: Array) -> tuple[Params, None]:
+            delta = jnp.broadcast_to(direction, (inputs.shape[0], direction.shape[0]))
+            layers = []
+            for index in reversed(range(self.num_layers)):
+                square = delta**2
+                layer = {"weight": squares_entering[index].T @ square}
+                if "bias" in params["layers"][index]:
+                    layer["bias"] = square.sum(axis=0)
+                layers.append(layer)
+                if index > 0:
+                    delta = (delta @ params["layers"][index]["weight"].T) * slopes[index - 1]
+            return jax.tree.map(jnp.add, total, {"layers": layers[::-1]}), None
+
+        return jax.lax.scan(add_direction, jax.tree.map(jnp.zeros_like, params), directions)[0]

@@ -54,6 +54,7 @@ def run_chains(
     num_draws: int,
     thin: int = 1,
     chunk_size: int = 50,
+    dtype: np.dtype | None = None,
     on_chunk: Callable[[int, StepInfo], None] | None = None,
 ) -> Chains:
     """Draw from `logdensity_fn` with every chain.
@@ -67,6 +68,7 @@ def run_chains(
         num_draws: Draws per chain.
         thin: Steps per draw.
         chunk_size: Draws between two calls of `on_chunk`.
+        dtype: What positions are stored in; as they are computed if not given.
         on_chunk: Called with the draws done so far and the statistics of the last chunk, arrays (draw, chain).
     """
     chunk = partial(_run_chunk, kernel, chunk_size, thin, as_pytree_function(logdensity_fn))
@@ -77,7 +79,7 @@ def run_chains(
         count = min(chunk_size, num_draws - start)
         state, outputs = chunk(state, tuning, rng_key, start, count)
         position, log_density, info = jax.tree.map(partial(_first, count), outputs)
-        pieces.append((position, log_density, *info))
+        pieces.append((position.astype(dtype or position.dtype), log_density, *info))
         if on_chunk is not None:
             on_chunk(start + count, info)
     seconds = time.perf_counter() - began
@@ -97,7 +99,7 @@ def init_chains(logdensity_fn: LogDensity, kernel: Kernel, positions: Float[Arra
 
 @partial(jax.jit, static_argnums=0)
 def _init(kernel: Kernel, logdensity_fn: Partial, positions: Array) -> Any:
-    return jax.vmap(lambda position: kernel.init(position, logdensity_fn))(positions)
+    return kernel.for_all_chains(lambda position: kernel.init(position, logdensity_fn))(positions)
 
 
 def step_chains(
@@ -106,7 +108,7 @@ def step_chains(
     """Take step number `index` with every chain, each with a key of its own."""
     num_chains = jax.tree.leaves(state)[0].shape[0]
     keys = jax.vmap(lambda chain: jax.random.fold_in(jax.random.fold_in(rng_key, chain), index))(jnp.arange(num_chains))
-    return jax.vmap(lambda key, chain_state: kernel.step(key, chain_state, logdensity_fn, tuning))(keys, state)
+    return kernel.for_all_chains(lambda key, one: kernel.step(key, one, logdensity_fn, tuning))(keys, state)
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))

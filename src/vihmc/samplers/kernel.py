@@ -7,6 +7,7 @@ A new kernel is one new file that builds a :class:`Kernel`. Everything a kernel 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax
 from jaxtyping import Array
 
 from vihmc.types import Key, LogDensity
@@ -37,7 +38,16 @@ class Kernel(NamedTuple):
     Attributes:
         init: ``init(position, logdensity_fn)`` gives the state of a chain; it has a field `position`.
         step: ``step(rng_key, state, logdensity_fn, tuning)`` gives the next state and a :class:`StepInfo`.
+        sequential: Whether chains step one after the other instead of all at once: a model that fills the machine by
+            itself is then not copied once per chain.
     """
 
     init: Callable[[Array, LogDensity], Any]
     step: Callable[[Key, Any, LogDensity, Tuning], tuple[Any, StepInfo]]
+    sequential: bool = False
+
+    def for_all_chains(self, function: Callable) -> Callable:
+        """Map a function of one chain over all of them."""
+        if not self.sequential:
+            return jax.vmap(function)
+        return lambda *stacked: jax.lax.map(lambda one: function(*one), stacked)

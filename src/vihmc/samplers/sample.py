@@ -28,7 +28,8 @@ class SampleResult(NamedTuple):
 
 def build_kernel(config: SamplerConfig) -> Kernel:
     """Return the configured kernel."""
-    return nuts(config.max_integration_steps) if config.kernel == "nuts" else hmc()
+    kernel = nuts(config.max_integration_steps) if config.kernel == "nuts" else hmc(config.integrator)
+    return kernel._replace(sequential=config.chains_at_once == "one")
 
 
 def sample(
@@ -38,6 +39,7 @@ def sample(
     rng_key: Key,
     *,
     initial_var: Float[Array, " dim"],
+    dtype: np.dtype | None = None,
     on_steps: OnSteps | None = None,
 ) -> SampleResult:
     """Sample a density with several chains.
@@ -48,6 +50,7 @@ def sample(
         config: Kernel, metric, step size, trajectory rule and numbers of draws.
         rng_key: Random key.
         initial_var: First guess of the variance of each coordinate (of q, say): the metric unless it is identity.
+        dtype: What draws are stored in.
         on_steps: Progress.
     """
     key_warmup, key_draws = jax.random.split(rng_key)
@@ -70,6 +73,7 @@ def sample(
         num_draws=config.num_draws,
         thin=config.thin,
         chunk_size=config.chunk_size,
+        dtype=dtype,
         on_chunk=_in_phase(on_steps, "draws"),
     )
     return SampleResult(chains, tuning)

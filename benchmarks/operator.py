@@ -1,0 +1,157 @@
+"""The force of the Burgers operator: against the plain gradient, against matrix products, and on subsets.
+
+All figures are ratios within one run, medians over repeats. Needs no trained fit: costs do not depend on the weights.
+
+    python benchmarks/operator.py [--fit RUN_DIRECTORY]
+
+With a run directory the selection at a threshold of 0.9 is that run's; without one it is a stand-in of the published
+number of parameters with more of them in the branch than in the trunk.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from vihmc.config import build_config, load_preset
+from vihmc.pairs import gram_form, residual_form
+from vihmc.problems import build_problem
+from vihmc.sensitivity import exact_sum_of_squares
+from vihmc.subspace import Subspace, whole_space
+from vihmc.summary import peak_memory_gb
+
+REPEATS = 9
+RESULTS = Path(__file__).parent / "results" / "operator.json"
+
+
+def seconds(function, *args):
+    jax.block_until_ready(function(*args))
+    times = []
+    for _ in range(REPEATS):
+        began = time.perf_counter()
+        jax.block_until_ready(function(*args))
+        times.append(time.perf_counter() - began)
+    return statistics.median(times)
+
+
+def plain_log_density(posterior, theta):
+    """What one would write down: all pairs, in float32, differentiated by JAX."""
+    residual = posterior.targets - posterior.predict(theta, posterior.inputs)
+    return -0.5 * jnp.sum(residual**2) / posterior.noise_std**2 - 0.5 * jnp.sum((theta / posterior.prior_std) ** 2)
+
+
+def matrix_products(posterior):
+    """Shapes (m, k, n) of every matrix product that the force needs: its flops, and nothing else."""
+    shapes = []
+    for network, rows in ((posterior.model.branch, 1000), (posterior.model.trunk, len(posterior.locations))):
+        for index, (fan_in, fan_out) in enumerate(zip(network.widths[:-1], network.widths[1:], strict=True)):
+            shapes += [(rows, fan_in, fan_out), (fan_in, rows, fan_out)]
+            if index:
+                shapes.append((rows, fan_out, fan_in))
+    latent, rank = posterior.model.branch.widths[-1], posterior.factors.left.shape[1]
+    for rows in (1000, len(posterior.locations)):
+        shapes += [(latent, rows, latent), (rows, latent, latent), (rank, rows, latent), (rows, rank, latent)]
+    return shapes
+
+
+def gemm_seconds(shapes):
+    """Time of a program that does these products, one after the other."""
+    total = 0.0
+    multiply = jax.jit(jnp.matmul)
+    for (m, k, n), count in {shape: shapes.count(shape) for shape in shapes}.items():
+        left, right = (jax.random.normal(jax.random.key(0), size, jnp.float32) for size in ((m, k), (k, n)))
+        total += count * seconds(multiply, left, right)
+    return total, sum(2 * m * k * n for m, k, n in shapes)
+
+
+def stand_in_selection(layout, count):
+    """As many parameters as the paper keeps, four fifths of them in the branch."""
+    rng = np.random.default_rng(0)
+    branch = np.array([name.startswith("branch") for name in layout.leaf_names])
+    is_branch = np.repeat(branch, layout.leaf_sizes)
+    sides = [(is_branch, int(0.8 * count)), (~is_branch, count - int(0.8 * count))]
+    return np.concatenate([rng.choice(np.flatnonzero(side), number, replace=False) for side, number in sides])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--fit", type=Path, help="directory of a finished run of burgers")
+    arguments = parser.parse_args()
+    jax.config.update("jax_enable_x64", True)
+    problem = build_problem(build_config(load_preset("burgers")).problem)
+    posterior = problem.posterior
+    layout = posterior.layout
+    theta = layout.ravel(problem.initial_params(jax.random.key(0))).astype(jnp.float32)
+    kept, source = stand_in_selection(layout, 28_214), "stand-in"
+    if arguments.fit:
+        kept, source = np.load(arguments.fit / "scores.npz")["kept"], "run"
+        theta = jnp.asarray(np.load(arguments.fit / "vi.npz")["mean"])
+    wide = theta.astype(jnp.float64)
+    results = {
+        "num_params": layout.size,
+        "selection": source,
+        "num_kept": len(kept),
+        "device": jax.devices()[0].platform,
+    }
+
+    plain = jax.jit(lambda p, t: jax.grad(lambda x: plain_log_density(p, x))(t))
+    force = jax.jit(lambda density, x: jax.grad(density)(x))
+    base = seconds(plain, posterior, theta)
+    full = seconds(force, posterior.restrict(whole_space(wide)), wide)
+    shapes = matrix_products(posterior)
+    gemm, flops = gemm_seconds(shapes)
+    results |= {
+        "plain_gradient_seconds": base,
+        "full_force_seconds": full,
+        "full_force_over_plain": full / base,
+        "full_force_gflop": flops / 1e9,
+        "gemm_gflop_per_second": flops / gemm / 1e9,
+        "full_force_over_its_gemm": full / gemm,
+    }
+    is_branch = np.repeat([name.startswith("branch") for name in layout.leaf_names], layout.leaf_sizes)
+    for name, indices in (("kept", np.sort(kept)), ("kept_in_branch_only", np.sort(kept[is_branch[kept]]))):
+        subspace = Subspace.of(indices, wide)
+        value = seconds(force, posterior.restrict(subspace), subspace.extract(wide))
+        results |= {f"force_{name}_seconds": value, f"force_{name}_over_plain": value / base}
+    value = jax.jit(lambda density, x: density(x))
+    results["energy_over_plain"] = seconds(value, posterior.restrict(whole_space(wide)), wide) / base
+
+    results |= accuracy_of_energies(posterior, theta)
+    began = time.perf_counter()
+    jax.block_until_ready(exact_sum_of_squares(posterior, theta, posterior.inputs, memory_mb=256))
+    results["sensitivity_seconds_with_compilation"] = time.perf_counter() - began
+    results["peak_memory_gb"] = peak_memory_gb()
+    RESULTS.parent.mkdir(exist_ok=True)
+    RESULTS.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    print(json.dumps(results, indent=2))
+
+
+def accuracy_of_energies(posterior, theta):
+    """Errors in nats at noise 1 of float32 energies at two nearby points, against float64."""
+
+    def factors(dtype, params):
+        to = lambda leaf: leaf.astype(dtype)
+        tree = jax.tree.map(to, posterior.layout.unravel(params))
+        return posterior.model.factors(tree, to(posterior.inputs), to(posterior.locations))
+
+    points = [theta, theta * (1 + 1e-3)]
+    exact = [
+        float(jax.jit(residual_form)(factors(jnp.float64, p), posterior.targets.astype(jnp.float64))) for p in points
+    ]
+    residual = [float(jax.jit(residual_form)(factors(jnp.float32, p), posterior.targets)) for p in points]
+    gram = [float(jax.jit(gram_form)(factors(jnp.float32, p), posterior.factors)) for p in points]
+    return {
+        "energy_error_residual_nats": max(abs(a - b) for a, b in zip(residual, exact, strict=True)),
+        "energy_error_gram_nats": max(abs(a - b) for a, b in zip(gram, exact, strict=True)),
+        "energy_difference_error_residual_nats": abs(np.diff(residual)[0] - np.diff(exact)[0]),
+        "energy_difference_error_gram_nats": abs(np.diff(gram)[0] - np.diff(exact)[0]),
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,148 @@
+r"""DeepONet: an operator from functions to fields, as a product of two networks (Lu et al. 2021).
+
+.. math:: F_\theta(u, x) = \sum_k b_k(u)\, t_k(x) + \text{bias}
+
+The branch sees a function through its values at fixed sensors, the trunk sees a location.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from vihmc.errors import InputError
+from vihmc.models.mlp import MLP
+from vihmc.types import Key, Params
+
+
+class Factors(NamedTuple):
+    """The two sides of the product, on all functions and on all locations."""
+
+    branch: Float[Array, "functions latent"]
+    trunk: Float[Array, "locations latent"]
+    bias: Float[Array, ""]
+
+
+@dataclass(frozen=True)
+class DeepONet:
+    """A branch and a trunk network with the same number of outputs; hashable like its networks.
+
+    Attributes:
+        branch: Network of the function's values.
+        trunk: Network of the location.
+        output_bias: Whether a single bias is added to the product.
+        branch_features: A fixed map before the branch.
+        trunk_features: A fixed map before the trunk, such as :class:`vihmc.models.features.PeriodicFeatures`.
+    """
+
+    branch: MLP
+    trunk: MLP
+    output_bias: bool = True
+    branch_features: Callable[[Array], Array] | None = None
+    trunk_features: Callable[[Array], Array] | None = None
+
+    def __post_init__(self) -> None:
+        """Check that the networks fit together."""
+        if self.branch.widths[-1] != self.trunk.widths[-1]:
+            raise InputError(
+                f"`branch` and `trunk` must have the same number of outputs, "
+                f"got {self.branch.widths[-1]} and {self.trunk.widths[-1]}."
+            )
+
+    @classmethod
+    def of_size(
+        cls,
+        *,
+        num_sensors: int,
+        num_coordinates: int,
+        branch_width: int,
+        branch_depth: int,
+        trunk_width: int,
+        trunk_depth: int,
+        latent_size: int,
+        activation: str = "tanh",
+        output_bias: bool = True,
+        branch_features: Callable[[Array], Array] | None = None,
+        trunk_features: Callable[[Array], Array] | None = None,
+    ) -> "DeepONet":
+        """Build it from widths and depths; the depth counts linear layers, as the paper's tables do.
+
+        `num_sensors` and `num_coordinates` are what enters, before any feature map.
+        """
+        for name, depth in (("branch_depth", branch_depth), ("trunk_depth", trunk_depth)):
+            if depth < 1:
+                raise InputError(f"`{name}` must be at least 1, got {depth}. It counts linear layers.")
+        sizes = []
+        for features, size in ((branch_features, num_sensors), (trunk_features, num_coordinates)):
+            example = jax.ShapeDtypeStruct((1, size), jnp.float32)
+            sizes.append(size if features is None else jax.eval_shape(features, example).shape[1])
+        return cls(
+            branch=MLP((sizes[0], *[branch_width] * (branch_depth - 1), latent_size), activation),
+            trunk=MLP((sizes[1], *[trunk_width] * (trunk_depth - 1), latent_size), activation),
+            output_bias=output_bias,
+            branch_features=branch_features,
+            trunk_features=trunk_features,
+        )
+
+    def init(self, rng_key: Key) -> Params:
+        """Draw Glorot-normal weights and zero biases."""
+        key_branch, key_trunk = jax.random.split(rng_key)
+        params = {"branch": self.branch.init(key_branch), "trunk": self.trunk.init(key_trunk)}
+        return {**params, "bias": jnp.zeros(())} if self.output_bias else params
+
+    def apply(
+        self, params: Params, inputs: tuple[Float[Array, "n sensors"], Float[Array, "n coordinates"]]
+    ) -> Float[Array, " n"]:
+        """Run the operator on aligned records: function `n` at location `n`."""
+        branch, trunk, bias = self.factors(params, *inputs)
+        return jnp.sum(branch * trunk, axis=1) + bias
+
+    def apply_pairs(
+        self, params: Params, functions: Float[Array, "functions sensors"], locations: Float[Array, "locations dims"]
+    ) -> Float[Array, "functions locations"]:
+        """Run the operator on every function at every location."""
+        branch, trunk, bias = self.factors(params, functions, locations)
+        return branch @ trunk.T + bias
+
+    def factors(
+        self, params: Params, functions: Float[Array, "functions sensors"], locations: Float[Array, "locations dims"]
+    ) -> Factors:
+        """Run the two networks."""
+        functions, locations = self.features(functions, locations)
+        bias = params["bias"] if self.output_bias else jnp.zeros((), functions.dtype)
+        return Factors(
+            self.branch.apply(params["branch"], functions), self.trunk.apply(params["trunk"], locations), bias
+        )
+
+    def features(self, functions: Array, locations: Array) -> tuple[Array, Array]:
+        """Apply the feature maps."""
+        return (
+            functions if self.branch_features is None else self.branch_features(functions),
+            locations if self.trunk_features is None else self.trunk_features(locations),
+        )
+
+    def sum_squared_gradients(self, params: Params, functions: Array, locations: Array) -> Params:
+        r"""Exact :math:`\sum_{u,x} (\partial F(u, x)/\partial\theta_i)^2` over all pairs, none of which is formed.
+
+        For a weight of the branch :math:`\partial F/\partial\theta = t(x) \cdot \partial b(u)/\partial\theta`, whose
+        squares over all x sum to :math:`\sum_m \lambda_m (e_m \cdot \partial b/\partial\theta)^2` with the eigenpairs
+        of :math:`T^\top T`: one backward pass of the branch per eigenvector, and the same the other way round.
+        """
+        branch, trunk, _ = self.factors(params, functions, locations)
+        functions, locations = self.features(functions, locations)
+        sums = {
+            "branch": self.branch.sum_squared_gradients(params["branch"], functions, _directions(trunk)),
+            "trunk": self.trunk.sum_squared_gradients(params["trunk"], locations, _directions(branch)),
+        }
+        if self.output_bias:
+            sums["bias"] = jnp.asarray(branch.shape[0] * trunk.shape[0], branch.dtype)
+        return sums
+
+
+def _directions(factor: Float[Array, "n latent"]) -> Float[Array, "latent latent"]:
+    r"""Rows :math:`\sqrt{\lambda_m} e_m` with the eigenpairs of the factor's Gram matrix."""
+    values, vectors = jnp.linalg.eigh(factor.T @ factor)
+    return (vectors * jnp.sqrt(jnp.maximum(values, 0))).T

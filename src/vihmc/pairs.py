@@ -1,0 +1,137 @@
+r"""The misfit of a product of factors on all pairs, without forming all pairs where it matters.
+
+.. math::
+    E(B, T, c) = \tfrac12 \| B T^\top + c - Y \|^2
+
+Its gradient needs only small matrices, with an exact low-rank factorisation :math:`Y = L R^\top` of the targets:
+
+.. math::
+    \partial E/\partial B = B\,(T^\top T) - L\,(R^\top T) + c\,\mathbf 1 (\mathbf 1^\top T), \qquad
+    \partial E/\partial T = T\,(B^\top B) - R\,(L^\top B) + c\,\mathbf 1 (\mathbf 1^\top B)
+
+The same trick for the value, :math:`\langle B^\top B, T^\top T\rangle - 2\langle L^\top B, R^\top T\rangle + \dots`,
+cancels to a few tenths of a nat in float32, enough to spoil the decision to accept. The value is therefore the residual
+form, in chunks, summed in float64; a compiled program that asks for the gradient alone never computes it.
+"""
+
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from vihmc.models.deeponet import Factors
+
+_DROPPED_ENERGY = 1e-12
+"""Share of the targets' energy that their low-rank factors may lose: far below the rounding of float32."""
+_CHUNK_BYTES = 64e6
+
+
+class PairTargets(NamedTuple):
+    """Targets on all pairs, and their factors ``left @ right.T``."""
+
+    values: Float[Array, "functions locations"]
+    left: Float[Array, "functions rank"]
+    right: Float[Array, "locations rank"]
+    total: Float[Array, ""]
+
+
+class Summary(NamedTuple):
+    """What the gradient of one side needs to know about the other."""
+
+    gram: Float[Array, "latent latent"]
+    cross: Float[Array, "rank latent"]
+    total: Float[Array, " latent"]
+
+
+def factorise(values: Float[np.ndarray, "functions locations"], dtype: jnp.dtype) -> PairTargets:
+    """Factorise targets exactly: singular vectors in float64, those of rounding size left out."""
+    exact = np.asarray(values, dtype=np.float64)
+    transposed = exact.shape[0] > exact.shape[1]
+    short = exact.T if transposed else exact
+    energies, vectors = np.linalg.eigh(short @ short.T)
+    lost = np.cumsum(np.maximum(energies, 0))
+    vectors = vectors[:, lost > _DROPPED_ENERGY * max(lost[-1], np.finfo(float).tiny)]
+    left, right = vectors, short.T @ vectors
+    if transposed:
+        left, right = right, left
+    return PairTargets(*(jnp.asarray(array, dtype) for array in (exact, left, right, exact.sum())))
+
+
+def summarise(factor: Float[Array, "n latent"], basis: Float[Array, "n rank"]) -> Summary:
+    """Reduce one side to its Gram matrix, its product with the targets' factor, and its sum."""
+    return Summary(factor.T @ factor, basis.T @ factor, factor.sum(axis=0))
+
+
+@jax.custom_vjp
+def half_squared_error(
+    factors: Factors, targets: PairTargets, branch_summary: Summary | None, trunk_summary: Summary | None
+) -> Float[Array, ""]:
+    """Half the sum of squared residuals. A summary that is given is that of a side which never changes."""
+    return residual_form(factors, targets.values)
+
+
+def _forward(
+    factors: Factors, targets: PairTargets, branch_summary: Summary | None, trunk_summary: Summary | None
+) -> tuple[Array, tuple]:
+    return residual_form(factors, targets.values), (factors, targets, branch_summary, trunk_summary)
+
+
+def _backward(residual: tuple, cotangent: Array) -> tuple[Factors, None, None, None]:
+    factors, targets, branch_summary, trunk_summary = residual
+    gradient = error_gradient(factors, targets, branch_summary, trunk_summary)
+    scale = cotangent.astype(factors.branch.dtype)
+    return jax.tree.map(lambda leaf: scale * leaf, gradient), None, None, None
+
+
+half_squared_error.defvjp(_forward, _backward)
+
+
+def error_gradient(
+    factors: Factors,
+    targets: PairTargets,
+    branch_summary: Summary | None = None,
+    trunk_summary: Summary | None = None,
+) -> Factors:
+    """Gradient of half the squared error with respect to both sides and the bias, in Gram form."""
+    branch, trunk, bias = factors
+    of_branch = summarise(branch, targets.left) if branch_summary is None else branch_summary
+    of_trunk = summarise(trunk, targets.right) if trunk_summary is None else trunk_summary
+    num_pairs = branch.shape[0] * trunk.shape[0]
+    return Factors(
+        branch @ of_trunk.gram - targets.left @ of_trunk.cross + bias * of_trunk.total,
+        trunk @ of_branch.gram - targets.right @ of_branch.cross + bias * of_branch.total,
+        of_branch.total @ of_trunk.total - targets.total + num_pairs * bias,
+    )
+
+
+def residual_form(factors: Factors, values: Float[Array, "functions locations"]) -> Float[Array, ""]:
+    """Half the sum of squared residuals, a chunk of functions at a time, summed in the widest float there is."""
+    branch, trunk, bias = factors
+    length, width = values.shape
+    chunk = max(1, min(length, int(_CHUNK_BYTES / (width * values.dtype.itemsize))))
+    wide = jnp.result_type(float)
+
+    def of_rows(rows: Array, targets: Array) -> Array:
+        residual = rows @ trunk.T + bias - targets
+        return 0.5 * jnp.sum(jnp.square(residual.astype(wide)))
+
+    def body(index: Array, total: Array) -> Array:
+        rows = jax.lax.dynamic_slice_in_dim(branch, index * chunk, chunk)
+        return total + of_rows(rows, jax.lax.dynamic_slice_in_dim(values, index * chunk, chunk))
+
+    whole = length // chunk
+    total = jax.lax.fori_loop(0, whole, body, jnp.zeros((), wide))
+    return total if whole * chunk == length else total + of_rows(branch[whole * chunk :], values[whole * chunk :])
+
+
+def gram_form(factors: Factors, targets: PairTargets) -> Float[Array, ""]:
+    """The same value from small matrices: cheap, and in float32 wrong by tenths of a nat. For comparison only."""
+    branch, trunk, bias = factors
+    of_branch, of_trunk = summarise(branch, targets.left), summarise(trunk, targets.right)
+    square = jnp.vdot(of_branch.gram, of_trunk.gram) - 2 * jnp.vdot(of_branch.cross, of_trunk.cross)
+    with_bias = 2 * bias * (of_branch.total @ of_trunk.total - targets.total)
+    constant = jnp.vdot(targets.left.T @ targets.left, targets.right.T @ targets.right)
+    return 0.5 * (square + with_bias + math.prod(targets.values.shape) * bias**2 + constant)

@@ -1,0 +1,77 @@
+"""Figures of an operator: what its fields look like, and which of its layers matter."""
+
+import numpy as np
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import LogNorm
+from matplotlib.figure import Figure
+
+from vihmc.evaluation import VI, VIHMC, MethodResult, RunResult, relative_l2
+from vihmc.style import BLUE, GREEN, RED, SAMPLES, finish
+
+DECADES = 6
+"""Range of the colours of the scores; smaller ones are all alike."""
+
+
+def fields(result: RunResult) -> Figure:
+    """Best and worst validation functions of VI and VI-HMC at the last time: a row per case, a column per method."""
+    assert result.problem.grid is not None
+    times, positions = result.problem.grid
+    methods = {name: result.methods[name] for name in (VI, VIHMC)}
+    truth = np.asarray(result.problem.validation_targets)
+    initial = slice(0, len(positions))
+    final = slice(truth.shape[1] - len(positions), None)
+    figure = Figure(figsize=(9, 2.35 * len(result.cases) + 0.5), layout="constrained")
+    grid = figure.subplots(len(result.cases), len(methods), sharex=True, sharey="row", squeeze=False)
+    for row, (case, rows) in enumerate(zip(result.cases, grid, strict=True)):
+        for axes, (name, method) in zip(rows, methods.items(), strict=True):
+            predicted = method.prediction.mean[case.index]
+            axes.plot(positions, method.functions[:SAMPLES, row].T, color=BLUE, alpha=0.3, linewidth=0.7)
+            axes.plot([], [], color=BLUE, alpha=0.6, linewidth=1, label="draws")
+            axes.plot(positions, truth[case.index, initial], color=GREEN, linestyle=":", linewidth=1.6, label="t = 0")
+            axes.plot(positions, predicted[final], color="black", linewidth=1.8, label="mean")
+            axes.plot(positions, truth[case.index, final], color=RED, linestyle="--", linewidth=1.6, label="truth")
+            error = _error(method, truth, case.index)
+            axes.set_title(f"{name}: {case.title}, relative L2 {error:.1%}", fontsize=10)
+        rows[0].set_ylabel(f"u(x, t = {times[-1]:g})")
+    for axes in grid[-1]:
+        axes.set_xlabel("x")
+    handles, labels = grid[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+    return finish(figure)
+
+
+def _error(method: MethodResult, truth: np.ndarray, index: int) -> float:
+    one = slice(index, index + 1)
+    return float(relative_l2(method.prediction.mean[one], truth[one])[0])
+
+
+def layers(result: RunResult) -> Figure:
+    """Scores of every layer as an image: a row per neuron, a column per input, the bias last."""
+    posterior = result.problem.posterior
+    params = posterior.layout.unravel(result.inference.scores.values)
+    sides = {name: params[name]["layers"] for name in ("branch", "trunk")}
+    columns = max(map(len, sides.values()))
+    top = float(np.max(np.asarray(result.inference.scores.values)))
+    bottom = top / 10**DECADES
+    norm = LogNorm(vmin=bottom, vmax=top, clip=True)
+    figure = Figure(figsize=(1.35 * columns + 1.2, 3.9), layout="constrained")
+    grid = figure.subplots(2, columns, squeeze=False)
+    for (name, side), row in zip(sides.items(), grid, strict=True):
+        for index, axes in enumerate(row):
+            if index >= len(side):
+                axes.set_visible(False)
+                continue
+            layer = {leaf: np.asarray(values) for leaf, values in side[index].items()}
+            image = layer["weight"].T
+            if "bias" in layer:
+                image = np.concatenate([image, layer["bias"][:, None]], axis=1)
+            axes.imshow(np.maximum(image, bottom), norm=norm, cmap="cividis", aspect="auto")
+            axes.set(xticks=[], yticks=[])
+            axes.set_title(f"{name} {index + 1}\n{image.shape[0]} × {image.shape[1]}", fontsize=8)
+    for row in grid:
+        row[0].set_ylabel("neurons", fontsize=9)
+    for axes in grid[-1]:
+        axes.set_xlabel("inputs", fontsize=8)
+    bar = figure.colorbar(ScalarMappable(norm, "cividis"), ax=grid, shrink=0.85, label="Score S² (u²)", extend="min")
+    bar.ax.tick_params(labelsize=8)
+    return figure

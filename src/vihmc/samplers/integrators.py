@@ -1,0 +1,84 @@
+r"""Whole trajectories: from a position and a momentum to the end of `num_steps` steps.
+
+The decision to accept needs the energy at the two ends only, while the steps need nothing but the force. An integrator
+here therefore asks for the gradient at every step and for the density once, at the end; where the two have programs of
+their own (:mod:`vihmc.pairs`), the expensive one runs once per draw.
+
+- ``leapfrog``: half a kick, a drift, half a kick.
+- ``split`` (Cobb & Jalaian 2021): the data are cut into M shards and every step kicks with one shard after the other,
+  :math:`\tfrac12 F_1, D, \tfrac12 F_2, D, \dots, F_M, \dots, D, \tfrac12 F_2, D, \tfrac12 F_1` with drifts of
+  :math:`\epsilon/(2(M-1))`. Only one shard is in use at a time; the composition is symmetric, hence reversible.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from blackjax.mcmc.integrators import IntegratorState
+from jaxtyping import Array
+
+from vihmc.shards import ShardedDensity
+from vihmc.types import LogDensity
+
+OneTrajectory = Callable[[IntegratorState, Array], IntegratorState]
+Integrator = Callable[[Any, Callable, Array], OneTrajectory]
+"""``integrator(logdensity_fn, kinetic_energy_fn, num_steps)`` gives ``trajectory(state, step_size)``."""
+
+
+def leapfrog(logdensity_fn: LogDensity, kinetic_energy_fn: Callable, num_steps: Array) -> OneTrajectory:
+    """Velocity Verlet with one force a step."""
+    force, velocity = jax.grad(logdensity_fn), jax.grad(kinetic_energy_fn)
+
+    def trajectory(state: IntegratorState, step_size: Array) -> IntegratorState:
+        def step(_: Array, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+            position, momentum, gradient = carry
+            momentum = momentum + 0.5 * step_size * gradient
+            position = position + step_size * velocity(momentum)
+            gradient = force(position)
+            return position, momentum + 0.5 * step_size * gradient, gradient
+
+        start = (state.position, state.momentum, state.logdensity_grad)
+        position, momentum, gradient = jax.lax.fori_loop(0, num_steps, step, start)
+        return _end(state, position, momentum, logdensity_fn(position), gradient)
+
+    return trajectory
+
+
+def split(logdensity_fn: ShardedDensity, kinetic_energy_fn: Callable, num_steps: Array) -> OneTrajectory:
+    """Symmetric splitting over the shards of a :class:`vihmc.shards.ShardedDensity`."""
+    num_shards = logdensity_fn.num_shards
+    force, velocity = jax.grad(logdensity_fn.shard), jax.grad(kinetic_energy_fn)
+
+    def trajectory(state: IntegratorState, step_size: Array) -> IntegratorState:
+        drift_size = step_size / (2 * (num_shards - 1))
+
+        def forth(index: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+            position, momentum = carry
+            momentum = momentum + 0.5 * step_size * force(position, index)
+            return position + drift_size * velocity(momentum), momentum
+
+        def back(count: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+            position, momentum = carry
+            position = position + drift_size * velocity(momentum)
+            return position, momentum + 0.5 * step_size * force(position, num_shards - 2 - count)
+
+        def step(_: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+            position, momentum = jax.lax.fori_loop(0, num_shards - 1, forth, carry)
+            momentum = momentum + step_size * force(position, jnp.asarray(num_shards - 1))
+            return jax.lax.fori_loop(0, num_shards - 1, back, (position, momentum))
+
+        position, momentum = jax.lax.fori_loop(0, num_steps, step, (state.position, state.momentum))
+        # The gradient of all data is never needed here, and never computed.
+        return _end(state, position, momentum, logdensity_fn(position), jnp.zeros_like(position))
+
+    return trajectory
+
+
+def _end(
+    state: IntegratorState, position: Array, momentum: Array, log_density: Any, gradient: Array
+) -> IntegratorState:
+    return state._replace(position=position, momentum=momentum, logdensity=log_density, logdensity_grad=gradient)
+
+
+INTEGRATORS: dict[str, Integrator] = {"leapfrog": leapfrog, "split": split}

@@ -1,0 +1,207 @@
+"""The likelihood on all pairs, against the plain one that forms them all."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from vihmc.config import SensitivityConfig
+from vihmc.errors import InputError
+from vihmc.models.deeponet import DeepONet, Factors
+from vihmc.models.features import PeriodicFeatures
+from vihmc.models.mlp import MLP
+from vihmc.operator import OperatorPosterior
+from vihmc.pairs import factorise, gram_form, half_squared_error, residual_form
+from vihmc.posterior import log_normal
+from vihmc.sensitivity import score
+from vihmc.subspace import Subspace, whole_space
+
+MODEL = DeepONet(MLP((4, 6, 5, 3)), MLP((5, 6, 5, 3)), True, None, PeriodicFeatures(column=1))
+
+
+def build(dtype="float64", **changes):
+    rng = np.random.default_rng(0)
+    functions, locations = rng.normal(size=(8, 4)), rng.uniform(size=(11, 2))
+    arguments = {"functions": functions, "locations": locations, "targets": rng.normal(size=(8, 11))}
+    arguments |= {"prior_std": 0.7, "noise_std": 0.3} | changes
+    return OperatorPosterior.on_pairs(MODEL, **arguments, dtype=dtype)
+
+
+def start(posterior, seed=0):
+    noise = jax.random.normal(jax.random.key(seed), (posterior.num_params,))
+    return posterior.layout.ravel(MODEL.init(jax.random.key(seed))) + 0.1 * noise
+
+
+def plain_log_density(posterior, theta):
+    predicted = MODEL.apply_pairs(posterior.layout.unravel(theta), posterior.inputs, posterior.locations)
+    residual = posterior.targets - predicted
+    return log_normal(theta, std=posterior.prior_std) + log_normal(residual, std=posterior.noise_std)
+
+
+def test_value_and_force_are_those_of_the_plain_likelihood(x64):
+    posterior = build()
+    theta = start(posterior)
+    value, force = jax.value_and_grad(posterior.log_density)(theta)
+    exact, gradient = jax.value_and_grad(lambda t: plain_log_density(posterior, t))(theta)
+    np.testing.assert_allclose(value, exact, rtol=1e-12)
+    np.testing.assert_allclose(force, gradient, rtol=1e-9, atol=1e-10)
+
+
+LEAVES = {
+    "everything": lambda name: True,
+    "branch": lambda name: name.startswith("branch"),
+    "trunk": lambda name: name.startswith("trunk"),
+    "late layers": lambda name: ".layers.1." in name or name == "trunk.layers.2.weight",
+    "bias": lambda name: name == "bias",
+}
+
+
+@pytest.mark.parametrize("which", LEAVES)
+def test_a_restricted_density_is_that_of_the_whole_with_the_rest_frozen(x64, which):
+    posterior = build()
+    center = start(posterior)
+    names = posterior.layout.names
+    candidates = [i for i, name in enumerate(names) if LEAVES[which](name.split("[")[0])]
+    kept = candidates if which in ("bias", "everything") else candidates[::3]
+    subspace = Subspace.of(kept, center)
+    position = subspace.extract(start(posterior, seed=1))
+    restricted = posterior.restrict(subspace)
+    value, force = jax.value_and_grad(restricted)(position)
+    exact, gradient = jax.value_and_grad(lambda x: plain_log_density(posterior, subspace.embed(x)))(position)
+    np.testing.assert_allclose(value, exact, rtol=1e-12)
+    np.testing.assert_allclose(force, gradient, rtol=1e-9, atol=1e-10)
+    of_shards = posterior.restrict(subspace, num_shards=4)
+    np.testing.assert_allclose(of_shards(position), exact, rtol=1e-12)
+    shards = [jax.grad(of_shards.shard)(position, m) for m in range(4)]
+    np.testing.assert_allclose(sum(shards), gradient, rtol=1e-9, atol=1e-10)
+
+
+def flops(function, *args):
+    return jax.jit(function).lower(*args).compile().cost_analysis()["flops"]
+
+
+def test_frozen_layers_cost_nothing(x64):
+    # Counted by the compiler, not timed: the force of the last trunk layer needs no layer below it.
+    posterior = build()
+    center = start(posterior)
+
+    def cost(which):
+        kept = [i for i, name in enumerate(posterior.layout.names) if which(name)]
+        subspace = Subspace.of(kept, center)
+        return flops(jax.grad(posterior.restrict(subspace)), subspace.extract(center))
+
+    everything = cost(lambda name: True)
+    assert cost(lambda name: name.startswith("branch")) < 0.5 * everything
+    assert cost(lambda name: name.startswith("trunk.layers.2")) < 0.3 * everything
+
+
+def test_the_force_never_forms_all_pairs(x64):
+    # 300 × 400 pairs in float32 are 480 kB; targets are an argument, and nothing of their size is made.
+    rng = np.random.default_rng(1)
+    left, right = rng.normal(size=(300, 2)), rng.normal(size=(400, 2))
+    posterior = build("float32", functions=rng.normal(size=(300, 4)), locations=right, targets=left @ right.T)
+    assert posterior.factors.left.shape == (300, 2)
+    theta = start(posterior)
+    force = jax.jit(lambda p, t: jax.grad(p.log_density)(t)).lower(posterior, theta).compile()
+    assert force.memory_analysis().temp_size_in_bytes < 400e3
+    plain = jax.jit(lambda p, t: jax.grad(lambda x: plain_log_density(p, x))(t)).lower(posterior, theta).compile()
+    assert plain.memory_analysis().temp_size_in_bytes > 400e3
+
+
+def large_product(residual_std):
+    """A product that nearly is its targets, as after training: energies of ten thousands and a small misfit."""
+    rng = np.random.default_rng(2)
+    branch, trunk = rng.normal(size=(400, 40)), rng.normal(size=(1500, 40))
+    targets = branch @ trunk.T + 0.1 + residual_std * rng.normal(size=(400, 1500))
+    return branch, trunk, targets
+
+
+def test_energies_are_right_where_gram_energies_would_decide_wrongly(x64):
+    branch, trunk, targets = large_product(0.02)
+    moved = trunk * (1 + 1e-4)
+
+    def energies(dtype):
+        pairs = factorise(targets, dtype)
+        factors = [Factors(*(jnp.asarray(array, dtype) for array in (branch, t, 0.1))) for t in (trunk, moved)]
+        residual = [float(half_squared_error(f, pairs, None, None)) for f in factors]
+        return np.array(residual), np.array([float(gram_form(f, pairs)) for f in factors])
+
+    exact, exact_gram = energies(np.float64)
+    np.testing.assert_allclose(exact, exact_gram, rtol=1e-6)
+    residual, gram = energies(np.float32)
+    assert np.max(np.abs(residual - exact)) < 1e-3
+    # The decision needs the difference of the two energies; the Gram form has lost it.
+    assert abs(np.diff(residual)[0] - np.diff(exact)[0]) < 1e-3
+    assert abs(np.diff(gram)[0] - np.diff(exact)[0]) > 0.1
+
+
+def test_chunks_of_the_residual_form_cover_every_row(x64, monkeypatch):
+    branch, trunk, targets = large_product(0.5)
+    factors = Factors(jnp.asarray(branch), jnp.asarray(trunk), jnp.asarray(0.3))
+    exact = 0.5 * np.sum((branch @ trunk.T + 0.3 - targets) ** 2)
+    for rows in (1, 7, 399, 400):
+        monkeypatch.setattr("vihmc.pairs._CHUNK_BYTES", rows * 1500 * 8)
+        np.testing.assert_allclose(residual_form(factors, jnp.asarray(targets)), exact, rtol=1e-12)
+
+
+def test_minibatches_are_unbiased(x64):
+    posterior = build()
+    theta = start(posterior)
+    keys = jax.random.split(jax.random.key(0), 4000)
+    batches = jax.vmap(lambda key: posterior.minibatch(key, batch_size=3, num_locations=5))(keys)
+    values = np.asarray(jax.vmap(lambda batch: posterior.log_likelihood(theta, batch))(batches))
+    error = values.std(ddof=1) / len(values) ** 0.5
+    assert abs(values.mean() - posterior.log_likelihood(theta)) < 5 * error
+    assert error < 0.02 * abs(values.mean())
+
+
+def test_scores_of_an_operator_are_exact(x64):
+    posterior = build()
+    theta = start(posterior)
+    std = jnp.linspace(0.1, 1, theta.size)
+    scores = score(posterior, theta, std, posterior.inputs, SensitivityConfig())
+    jacobian = jax.jacrev(posterior.predict)(theta, posterior.inputs)
+    np.testing.assert_allclose(scores.values, std**2 * jnp.mean(jacobian**2, axis=(0, 1)), rtol=1e-9)
+
+
+def test_precision_of_the_networks_is_that_of_the_data(x64):
+    posterior = build("float32")
+    theta = start(posterior)
+    value, force = jax.value_and_grad(posterior.restrict(whole_space(theta)))(theta)
+    assert posterior.predict(theta, posterior.inputs).dtype == np.float32
+    assert value.dtype == np.float64
+    assert force.dtype == np.float64
+    exact = jax.value_and_grad(build().log_density)(theta)
+    np.testing.assert_allclose(value, exact[0], rtol=1e-5)
+    np.testing.assert_allclose(force, exact[1], rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"targets": np.zeros((8, 10))},
+            r"`targets` must have a row per function and a column per location, \(8,",
+        ),
+        ({"functions": np.zeros((8, 5))}, "`functions` must have 4 columns after the feature map, got 5"),
+        ({"locations": np.zeros((11, 3))}, "`locations` must have 5 columns after the feature map, got 6"),
+        ({"locations": np.zeros(11)}, r"`locations` must have two axes, one row each, got shape \(11,\)"),
+        ({"noise_std": [0.1, 0.2]}, "`noise_std` must be one number for an operator"),
+        ({"prior_std": -1.0}, "`prior_std` must be positive and finite, got -1.0"),
+        ({"targets": np.full((8, 11), np.nan)}, r"`targets` must be finite, got nan at index \(0, 0\)"),
+    ],
+)
+def test_wrong_data_are_named(x64, changes, message):
+    with pytest.raises(InputError, match=message):
+        build(**changes)
+
+
+def test_an_operator_needs_wide_floats():
+    with pytest.raises(InputError, match="`jax_enable_x64` must be on"):
+        build("float32")
+
+
+def test_shards_must_be_equal(x64):
+    posterior = build()
+    with pytest.raises(InputError, match="`num_shards` must be at least 2 and divide the number of observations, 8"):
+        posterior.restrict(whole_space(start(posterior)), num_shards=3)
