@@ -17,6 +17,7 @@ FLOORS = [
     {"config", "layout", "shards"},
     {"models", "subspace", "optimizers", "samplers.kernel"},
     {"posterior", "pairs"},
+    {"restricted"},
     {"operator"},
     {"sensitivity", "samplers", "predict"},
     {"vi"},

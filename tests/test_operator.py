@@ -123,7 +123,7 @@ def test_energies_are_right_where_gram_energies_would_decide_wrongly(x64):
     def energies(dtype):
         pairs = factorise(targets, dtype)
         factors = [Factors(*(jnp.asarray(array, dtype) for array in (branch, t, 0.1))) for t in (trunk, moved)]
-        residual = [float(half_squared_error(f, pairs, None, None)) for f in factors]
+        residual = [float(half_squared_error(f, pairs)) for f in factors]
         return np.array(residual), np.array([float(gram_form(f, pairs)) for f in factors])
 
     exact, exact_gram = energies(np.float64)

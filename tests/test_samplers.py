@@ -13,10 +13,12 @@ from vihmc.problems.sine import build
 from vihmc.samplers import draw_starts, run_chains, sample
 from vihmc.samplers.chains import init_chains
 from vihmc.samplers.hmc import hmc
+from vihmc.samplers.integrators import INTEGRATORS
 from vihmc.samplers.kernel import Tuning
 from vihmc.samplers.nuts import nuts
 from vihmc.samplers.trajectory import LengthRule, num_steps_for, slowest_direction_std, trajectory_time
 from vihmc.samplers.warmup import windows
+from vihmc.subspace import whole_space
 
 
 def z_scores(draws, exact_mean, exact_covariance):
@@ -40,7 +42,7 @@ def sample_linear(linear_gaussian, center_shift=0.0, seed=0, kept=(0, 2, 3, 4), 
         jax.random.key(99), "q", num_chains=8, mean=center, std=jnp.asarray(std), prior_std=posterior.prior_std
     )
     result = sample(
-        subspace.restrict(posterior.log_density),
+        posterior.restrict(subspace, num_shards=config.num_shards),
         subspace.extract(starts),
         config,
         jax.random.key(seed),
@@ -58,6 +60,7 @@ def sample_linear(linear_gaussian, center_shift=0.0, seed=0, kept=(0, 2, 3, 4), 
         {"kernel": "nuts", "metric": "adapted"},
         {"kernel": "nuts", "metric": "q", "step_size": 0.3},
         {"kernel": "hmc", "trajectory": "fixed", "num_integration_steps": 7, "thin": 2},
+        {"kernel": "hmc", "integrator": "split", "num_shards": 6, "chains_at_once": "one"},
     ],
     ids=lambda settings: "-".join(map(str, settings.values())),
 )
@@ -95,29 +98,43 @@ def test_the_moment_test_catches_faults(x64, linear_gaussian, fault):
     assert np.max(np.abs(z)) > 5
 
 
-def leapfrog(linear_gaussian, position, momentum, step_size, num_steps):
+def integrate(integrator, linear_gaussian, position, momentum, step_size, num_steps):
     posterior = linear_gaussian.posterior
+    density = posterior.restrict(whole_space(position), num_shards=5 if integrator == "split" else None)
     metric = default_metric(jnp.ones(5))
-    step = velocity_verlet(posterior.log_density, metric.kinetic_energy)
     value, gradient = jax.value_and_grad(posterior.log_density)(position)
     state = IntegratorState(position, momentum, value, gradient)
-    energy = -state.logdensity + metric.kinetic_energy(momentum)
-    state = jax.lax.fori_loop(0, num_steps, lambda _, s: step(s, step_size), state)
+    energy = -value + metric.kinetic_energy(momentum)
+    state = INTEGRATORS[integrator](density, metric.kinetic_energy, num_steps)(state, step_size)
     return state, float(-state.logdensity + metric.kinetic_energy(state.momentum) - energy)
 
 
-def test_leapfrog_is_reversible(x64, linear_gaussian):
+def test_our_leapfrog_is_that_of_blackjax(x64, linear_gaussian):
     position, momentum = jnp.asarray(linear_gaussian.mean) + 0.1, jnp.linspace(-1, 1, 5)
-    there, _ = leapfrog(linear_gaussian, position, momentum, 0.01, 50)
-    back, _ = leapfrog(linear_gaussian, there.position, -there.momentum, 0.01, 50)
+    ours, _ = integrate("leapfrog", linear_gaussian, position, momentum, 0.01, 20)
+    log_density = linear_gaussian.posterior.log_density
+    step = velocity_verlet(log_density, default_metric(jnp.ones(5)).kinetic_energy)
+    theirs = IntegratorState(position, momentum, *jax.value_and_grad(log_density)(position))
+    for _ in range(20):
+        theirs = step(theirs, 0.01)
+    for one, other in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("integrator", INTEGRATORS)
+def test_integrators_are_reversible(x64, linear_gaussian, integrator):
+    position, momentum = jnp.asarray(linear_gaussian.mean) + 0.1, jnp.linspace(-1, 1, 5)
+    there, _ = integrate(integrator, linear_gaussian, position, momentum, 0.01, 50)
+    back, _ = integrate(integrator, linear_gaussian, there.position, -there.momentum, 0.01, 50)
     assert np.max(np.abs(there.position - position)) > 0.05
     np.testing.assert_allclose(back.position, position, atol=1e-12)
     np.testing.assert_allclose(back.momentum, -momentum, atol=1e-11)
 
 
-def test_energy_error_falls_as_the_square_of_the_step(x64, linear_gaussian):
+@pytest.mark.parametrize("integrator", INTEGRATORS)
+def test_energy_error_falls_as_the_square_of_the_step(x64, linear_gaussian, integrator):
     position, momentum = jnp.asarray(linear_gaussian.mean) + 0.1, jnp.linspace(-1, 1, 5)
-    errors = [leapfrog(linear_gaussian, position, momentum, 0.01 / 2**k, 17 * 2**k)[1] for k in range(4)]
+    errors = [integrate(integrator, linear_gaussian, position, momentum, 0.01 / 2**k, 17 * 2**k)[1] for k in range(4)]
     ratios = np.array(errors[:-1]) / np.array(errors[1:])
     np.testing.assert_allclose(ratios[1:], 4, rtol=0.05)
 
@@ -280,3 +297,37 @@ def _sine(name):
     from vihmc.config import SineConfig
 
     return SineConfig(**load_preset(name)["problem"])
+
+
+def test_a_trajectory_asks_for_one_energy(x64):
+    # The density has an expensive value and a cheap gradient; of a draw of 20 steps it should see one value.
+    calls = {"value": 0, "force": 0}
+
+    def count(name):
+        jax.debug.callback(lambda: calls.__setitem__(name, calls[name] + 1))
+
+    @jax.custom_vjp
+    def density(x):
+        count("value")
+        return -0.5 * jnp.sum(x**2)
+
+    def backward(x, cotangent):
+        count("force")
+        return (-cotangent * x,)
+
+    density.defvjp(lambda x: (-0.5 * jnp.sum(x**2), x), backward)
+    state = init_chains(density, hmc(), jnp.ones((1, 3)))
+    jax.effects_barrier()
+    calls.update(value=0, force=0)
+    tuning = Tuning(jnp.asarray(0.1), jnp.ones(3), jnp.asarray(20))
+    run_chains(density, hmc(), state, tuning, jax.random.key(0), num_draws=4)
+    jax.effects_barrier()
+    assert calls == {"value": 4, "force": 80}
+
+
+def test_chains_one_after_the_other_are_the_chains_at_once(x64, linear_gaussian):
+    together, apart = (
+        sample_linear(linear_gaussian, num_draws=20, num_warmup=120, chains_at_once=how)[0].chains
+        for how in ("all", "one")
+    )
+    np.testing.assert_allclose(apart.positions, together.positions, rtol=1e-8)

@@ -1,3 +1,5 @@
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -6,6 +8,7 @@ from scipy import integrate, optimize, stats
 
 from linear import linear_apply
 from vihmc import InputError, VIConfig, vi
+from vihmc.optimizers import for_mean
 from vihmc.posterior import Posterior
 
 
@@ -92,6 +95,50 @@ def test_records_do_not_change_the_fit(x64, linear_gaussian):
     assert fits[1].history.step.tolist() == [70, 140, 210, 280, 300]
 
 
+@pytest.mark.parametrize("schedule", ["cosine", "plateau"])
+def test_a_fit_resumed_from_a_checkpoint_is_the_same_fit(x64, linear_gaussian, schedule):
+    config = VIConfig(num_steps=1500, schedule=schedule, plateau_patience=300, map_steps=100)
+    checkpoints = []
+    arguments = (linear_gaussian.posterior, config, jax.random.key(3))
+    whole = vi.fit(*arguments, on_checkpoint=checkpoints.append)
+    resumed = vi.fit(*arguments, resume=checkpoints[6])
+    for field in ("mean", "std"):
+        np.testing.assert_array_equal(getattr(resumed.q, field), getattr(whole.q, field))
+    for one, other in zip(resumed.history, whole.history, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert resumed.converged == whole.converged
+
+
+def test_curvature_is_the_optimum_of_a_linear_model(x64, linear_gaussian):
+    std = vi.curvature_std(linear_gaussian.posterior, jnp.zeros(5))
+    np.testing.assert_allclose(std, 1 / np.sqrt(np.diag(linear_gaussian.precision_matrix)), rtol=1e-12)
+
+
+def test_a_light_divergence_is_a_quieter_likelihood(x64, linear_gaussian):
+    # Weighing the divergence by w is the fit to the posterior with noise variance w times as large.
+    quiet = dataclasses.replace(linear_gaussian, noise_std=linear_gaussian.noise_std * 0.5)
+    config = VIConfig(num_steps=4000, num_samples=20, kl_weight=0.25, initial_std="curvature", map_steps=2000)
+    q = vi.fit(linear_gaussian.posterior, config, jax.random.key(0)).q
+    np.testing.assert_allclose(q.mean, quiet.mean, atol=0.05)
+    np.testing.assert_allclose(q.std, 1 / np.sqrt(np.diag(quiet.precision_matrix)), rtol=0.05)
+
+
+def test_muon_takes_orthogonal_steps_and_arrives(x64):
+    # A linear map of three inputs to two outputs: the mode is ridge regression.
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(40, 3)), rng.normal(size=(40, 2))
+    posterior = Posterior.of(linear_apply, {"weight": np.zeros((3, 2))}, x, y, prior_std=1.0, noise_std=0.5)
+    config = VIConfig(optimizer="muon", learning_rate=0.02, map_steps=4000)
+    direction, _ = for_mean(config, posterior.layout).update(
+        jnp.arange(1.0, 7.0), for_mean(config, posterior.layout).init(jnp.zeros(6))
+    )
+    values = np.linalg.svd(np.asarray(direction).reshape(3, 2), compute_uv=False)
+    assert 0.5 < values.min() <= values.max() < 1.5
+    theta = vi.maximum_a_posteriori(posterior, jnp.ones(6), config, jax.random.key(0))
+    ridge = np.linalg.solve(x.T @ x + 0.25 * np.eye(3), x.T @ y)
+    np.testing.assert_allclose(theta.reshape(3, 2), ridge, atol=1e-3)
+
+
 def test_plateau_reduces_the_rate_and_then_stops(x64, linear_gaussian):
     config = VIConfig(schedule="plateau", num_steps=50_000, plateau_patience=500, plateau_drops=2)
     result = vi.fit(linear_gaussian.posterior, config, jax.random.key(4))
@@ -115,18 +162,18 @@ def test_history_has_both_errors_and_progress_is_reported(x64, linear_gaussian):
     validation = (linear_gaussian.features[:4], linear_gaussian.targets[:4])
     result = vi.fit(
         linear_gaussian.posterior,
-        VIConfig(num_steps=250),
+        VIConfig(num_steps=250, map_steps=150),
         jax.random.key(0),
         validation=validation,
         on_record=lambda done, info: heard.append(done),
     )
-    assert heard == [100, 200, 250]
+    assert heard == [100, 150, 250, 350, 400]
     expected = np.mean((validation[0] @ np.asarray(result.q.mean)[:, None] - validation[1]) ** 2)
     np.testing.assert_allclose(result.history.validation_mse[-1], expected)
 
 
 def test_a_batch_larger_than_the_data_is_refused(linear_gaussian):
-    with pytest.raises(InputError, match="`batch_size` must be at most the number of observations, 30, got 31"):
+    with pytest.raises(InputError, match=r"`vi\.batch_size` must be at most the number of observations, 30, got 31"):
         vi.fit(linear_gaussian.posterior, VIConfig(batch_size=31), jax.random.key(0))
 
 

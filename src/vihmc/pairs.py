@@ -66,39 +66,27 @@ def summarise(factor: Float[Array, "n latent"], basis: Float[Array, "n rank"]) -
 
 
 @jax.custom_vjp
-def half_squared_error(
-    factors: Factors, targets: PairTargets, branch_summary: Summary | None, trunk_summary: Summary | None
-) -> Float[Array, ""]:
-    """Half the sum of squared residuals. A summary that is given is that of a side which never changes."""
+def half_squared_error(factors: Factors, targets: PairTargets) -> Float[Array, ""]:
+    """Half the sum of squared residuals."""
     return residual_form(factors, targets.values)
 
 
-def _forward(
-    factors: Factors, targets: PairTargets, branch_summary: Summary | None, trunk_summary: Summary | None
-) -> tuple[Array, tuple]:
-    return residual_form(factors, targets.values), (factors, targets, branch_summary, trunk_summary)
+def _forward(factors: Factors, targets: PairTargets) -> tuple[Array, tuple[Factors, PairTargets]]:
+    return residual_form(factors, targets.values), (factors, targets)
 
 
-def _backward(residual: tuple, cotangent: Array) -> tuple[Factors, None, None, None]:
-    factors, targets, branch_summary, trunk_summary = residual
-    gradient = error_gradient(factors, targets, branch_summary, trunk_summary)
-    scale = cotangent.astype(factors.branch.dtype)
-    return jax.tree.map(lambda leaf: scale * leaf, gradient), None, None, None
+def _backward(residual: tuple[Factors, PairTargets], cotangent: Array) -> tuple[Factors, None]:
+    scale = cotangent.astype(residual[0].branch.dtype)
+    return jax.tree.map(lambda leaf: scale * leaf, error_gradient(*residual)), None
 
 
 half_squared_error.defvjp(_forward, _backward)
 
 
-def error_gradient(
-    factors: Factors,
-    targets: PairTargets,
-    branch_summary: Summary | None = None,
-    trunk_summary: Summary | None = None,
-) -> Factors:
+def error_gradient(factors: Factors, targets: PairTargets) -> Factors:
     """Gradient of half the squared error with respect to both sides and the bias, in Gram form."""
     branch, trunk, bias = factors
-    of_branch = summarise(branch, targets.left) if branch_summary is None else branch_summary
-    of_trunk = summarise(trunk, targets.right) if trunk_summary is None else trunk_summary
+    of_branch, of_trunk = summarise(branch, targets.left), summarise(trunk, targets.right)
     num_pairs = branch.shape[0] * trunk.shape[0]
     return Factors(
         branch @ of_trunk.gram - targets.left @ of_trunk.cross + bias * of_trunk.total,
@@ -125,6 +113,12 @@ def residual_form(factors: Factors, values: Float[Array, "functions locations"])
     whole = length // chunk
     total = jax.lax.fori_loop(0, whole, body, jnp.zeros((), wide))
     return total if whole * chunk == length else total + of_rows(branch[whole * chunk :], values[whole * chunk :])
+
+
+def log_likelihood(error: Array, *, noise_std: Array, num_pairs: int) -> Float[Array, ""]:
+    """Log likelihood of all pairs from half the sum of their squared residuals."""
+    constant = num_pairs * (jnp.log(noise_std) + 0.5 * math.log(2 * math.pi))
+    return -error.astype(jnp.result_type(float)) / noise_std**2 - constant
 
 
 def gram_form(factors: Factors, targets: PairTargets) -> Float[Array, ""]:

@@ -3,6 +3,7 @@ r"""Multi-layer perceptron.
 .. math:: h_{l+1} = a(h_l W_l + b_l), \qquad F(x) = h_L W_L (+ b_L)
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import jax
@@ -61,18 +62,29 @@ class MLP:
         return self.apply_layers(params, inputs, start=0, stop=self.num_layers)
 
     def apply_layers(
-        self, params: Params, hidden: Float[Array, "n width"], *, start: int, stop: int
+        self,
+        params: Params,
+        hidden: Float[Array, "n width"],
+        *,
+        start: int,
+        stop: int,
+        multiply: Sequence[Callable[[Array, Array], Array]] | None = None,
     ) -> Float[Array, "n next_width"]:
-        """Run layers `start` to `stop` - 1 on what enters layer `start`."""
+        """Run layers `start` to `stop` - 1 on what enters layer `start`.
+
+        A layer may come with a matrix product of its own, one whose derivative leaves out what nobody needs.
+        """
         for index in range(start, stop):
-            hidden = self._linear(params, hidden, index)
+            hidden = self._linear(params, hidden, index, jnp.matmul if multiply is None else multiply[index])
             if index < self.num_layers - 1:
                 hidden = ACTIVATIONS[self.activation](hidden)
         return hidden
 
-    def _linear(self, params: Params, hidden: Array, index: int) -> Array:
+    def _linear(
+        self, params: Params, hidden: Array, index: int, multiply: Callable[[Array, Array], Array] = jnp.matmul
+    ) -> Array:
         layer = params["layers"][index]
-        outputs = hidden @ layer["weight"]
+        outputs = multiply(hidden, layer["weight"])
         return outputs + layer["bias"] if "bias" in layer else outputs
 
     def sum_squared_gradients(

@@ -2,7 +2,7 @@
 
 All figures are ratios within one run, medians over repeats. Needs no trained fit: costs do not depend on the weights.
 
-    python benchmarks/operator.py [--fit RUN_DIRECTORY]
+    python benchmarks/burgers_force.py [--fit RUN_DIRECTORY]
 
 With a run directory the selection at a threshold of 0.9 is that run's; without one it is a stand-in of the published
 number of parameters with more of them in the branch than in the trunk.
@@ -26,10 +26,11 @@ from vihmc.subspace import Subspace, whole_space
 from vihmc.summary import peak_memory_gb
 
 REPEATS = 9
-RESULTS = Path(__file__).parent / "results" / "operator.json"
+RESULTS = Path(__file__).parent / "results" / "burgers_force.json"
 
 
 def seconds(function, *args):
+    """Median time of a call."""
     jax.block_until_ready(function(*args))
     times = []
     for _ in range(REPEATS):
@@ -79,6 +80,7 @@ def stand_in_selection(layout, count):
 
 
 def main():
+    """Measure, print and store."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--fit", type=Path, help="directory of a finished run of burgers")
     arguments = parser.parse_args()
