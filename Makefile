@@ -23,6 +23,7 @@ types: $(VENV)/.installed-dev
 
 benchmark: $(VENV)/.installed-dev ## ratios on this machine, written to benchmarks/results
 	$(BIN)/python benchmarks/leapfrog.py
+	$(BIN)/python benchmarks/burgers_force.py
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

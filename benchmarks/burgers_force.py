@@ -19,11 +19,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from vihmc.config import build_config, load_preset
+from vihmc.memory import peak_memory_gb
 from vihmc.pairs import gram_form, residual_form
 from vihmc.problems import build_problem
 from vihmc.sensitivity import exact_sum_of_squares
 from vihmc.subspace import Subspace, whole_space
-from vihmc.summary import peak_memory_gb
 
 REPEATS = 9
 RESULTS = Path(__file__).parent / "results" / "burgers_force.json"

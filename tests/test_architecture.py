@@ -13,7 +13,7 @@ PACKAGE = Path(vihmc.__file__).parent
 
 # Floors from the ground up; a module may import from its own floor only where it says so, and from those below.
 FLOORS = [
-    {"errors", "types", "tracing", "presets"},
+    {"errors", "types", "tracing", "memory", "presets"},
     {"config", "layout", "shards"},
     {"models", "subspace", "optimizers", "samplers.kernel"},
     {"posterior", "pairs"},

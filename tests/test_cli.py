@@ -168,3 +168,41 @@ def test_one_chain_of_one_draw_still_ends_well(command):
     code, out, err = command("run", "sine_small", *QUICK, "--chains", 1, "--draws", 1, "--out", "one")
     assert (code, err) == (0, "")
     assert "have not converged" in out
+
+
+def test_a_small_operator_whole(command, tmp_path, monkeypatch):
+    monkeypatch.setenv("VIHMC_CACHE", str(tmp_path / "cache"))
+    code, out, err = command("run", "burgers", *QUICK, "--out", "first")
+    assert (code, err) == (0, "")
+    assert "relative L2 error" in out
+    summary = json.loads((tmp_path / "first" / "summary.json").read_text())
+    assert summary["num_params"] == 2961
+    assert 0 < summary["num_kept"] < 2961
+    assert sum(count for count, _ in summary["kept_per_leaf"].values()) == summary["num_kept"]
+    for method in ("predictive", "predictive_vi"):
+        # A prediction of zero has an error of one; this one has learnt most of the operator.
+        assert summary[method]["relative_l2"] < 0.25
+        assert 0 < summary[method]["crps"] < summary[method]["rmse"]
+        assert 0.1 < summary[method]["band_coverage"] <= 1
+    assert 0.5 < summary["hmc"]["acceptance"] < 1
+    assert summary["published"]["relative_l2"]["VI"] == 0.038
+    assert set(summary["peak_memory_gb_after"]) == {"vi", "sensitivity", "hmc", "prediction"}
+    for figure in ("training", "sensitivity", "layers", "fields"):
+        assert matplotlib.image.imread(tmp_path / "first" / "figures" / f"{figure}.png").size > 10_000
+    predictions = np.load(tmp_path / "first" / "predictions.npz", allow_pickle=False)
+    truth, mean = predictions["targets"], predictions["VI-HMC.mean"]
+    assert truth.shape == mean.shape == (64, 21 * 33)
+    error = np.linalg.norm(mean - truth, axis=1) / np.linalg.norm(truth, axis=1)
+    np.testing.assert_allclose(error.mean(), summary["predictive"]["relative_l2"], rtol=1e-4)
+
+    # The fit of that run is used as it is, and one of another model is refused.
+    few = ("--fit-from", "first", "--draws", 2, "--set", "hmc.step_size=0.01", "--set", "hmc.num_warmup=2")
+    code, _, err = command("run", "burgers", *QUICK, *few, "--set", 'hmc.metric="identity"', "--out", "second")
+    assert (code, err) == (0, "")
+    again = json.loads((tmp_path / "second" / "summary.json").read_text())
+    assert again["vi"] == summary["vi"]
+    assert "vi" not in again["seconds"]
+    code, _, err = command("run", "burgers", *QUICK, *few, "--set", "problem.latent_size=15", "--out", "third")
+    assert code == 2
+    assert "`fit-from` must hold a fit of this model, 2911 parameters, got 2961" in err
+    assert not (tmp_path / "third").exists()

@@ -72,6 +72,7 @@ def test_a_restricted_density_is_that_of_the_whole_with_the_rest_frozen(x64, whi
     np.testing.assert_allclose(force, gradient, rtol=1e-9, atol=1e-10)
     of_shards = posterior.restrict(subspace, num_shards=4)
     np.testing.assert_allclose(of_shards(position), exact, rtol=1e-12)
+    np.testing.assert_allclose(sum(of_shards.shard(position, m) for m in range(4)), exact, rtol=1e-12)
     shards = [jax.grad(of_shards.shard)(position, m) for m in range(4)]
     np.testing.assert_allclose(sum(shards), gradient, rtol=1e-9, atol=1e-10)
 
@@ -162,6 +163,21 @@ def test_scores_of_an_operator_are_exact(x64):
     scores = score(posterior, theta, std, posterior.inputs, SensitivityConfig())
     jacobian = jax.jacrev(posterior.predict)(theta, posterior.inputs)
     np.testing.assert_allclose(scores.values, std**2 * jnp.mean(jacobian**2, axis=(0, 1)), rtol=1e-9)
+
+
+def test_energies_of_a_float32_operator_are_those_of_float64(x64):
+    # Trained in float32 on millions of pairs, accepted in float64: the value has no rounding of the networks in it.
+    rng = np.random.default_rng(3)
+    data = {"functions": rng.normal(size=(100, 4)), "locations": rng.uniform(size=(400, 2))}
+    data = {name: values.astype(np.float32) for name, values in data.items()}
+    targets = (10 * rng.normal(size=(100, 400))).astype(np.float32)
+    narrow, wide = (build(dtype, **data, targets=targets, noise_std=0.01) for dtype in ("float32", "float64"))
+    center = start(wide)
+    subspace = Subspace.of(np.arange(20, wide.num_params, 3), center)
+    position = subspace.extract(center) + 1e-9
+    exact = wide.restrict(subspace)(position)
+    assert abs(narrow.restrict(subspace)(position) - exact) < 1e-6 * abs(exact) ** 0.5
+    assert abs(narrow.log_density(subspace.embed(position)) - exact) > 0.1
 
 
 def test_precision_of_the_networks_is_that_of_the_data(x64):

@@ -19,19 +19,25 @@ if TYPE_CHECKING:
     )
     from vihmc.errors import InputError
     from vihmc.layout import ParamLayout
+    from vihmc.models.deeponet import DeepONet
+    from vihmc.models.features import PeriodicFeatures
     from vihmc.models.mlp import MLP
+    from vihmc.operator import OperatorPosterior
     from vihmc.pipeline import Inference, Observer, infer
     from vihmc.posterior import Posterior
     from vihmc.predict import Prediction
     from vihmc.subspace import Subspace
 
 _HOMES = {
+    "DeepONet": "models.deeponet",
     "Inference": "pipeline",
     "InputError": "errors",
     "MLP": "models.mlp",
     "MethodConfig": "config",
     "Observer": "pipeline",
+    "OperatorPosterior": "operator",
     "ParamLayout": "layout",
+    "PeriodicFeatures": "models.features",
     "Posterior": "posterior",
     "Prediction": "predict",
     "PredictionConfig": "config",
@@ -47,11 +53,14 @@ _STAGES = {"diagnostics", "predict", "samplers", "sensitivity", "subspace", "vi"
 
 __all__ = [
     "MLP",
+    "DeepONet",
     "Inference",
     "InputError",
     "MethodConfig",
     "Observer",
+    "OperatorPosterior",
     "ParamLayout",
+    "PeriodicFeatures",
     "Posterior",
     "Prediction",
     "PredictionConfig",

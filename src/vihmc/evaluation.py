@@ -62,6 +62,7 @@ class RunResult:
     methods: dict[str, MethodResult]
     cases: tuple[Case, ...]
     seconds: dict[str, float]
+    peak_memory_gb: dict[str, float]
 
 
 def run_problem(
@@ -117,7 +118,7 @@ def run_problem(
         }
         for name, chains in sampled.items():
             methods[name] = _assess(problem, methods[name], chains)
-    return RunResult(config, problem, inference, methods, cases, dict(observer.seconds))
+    return RunResult(config, problem, inference, methods, cases, dict(observer.seconds), dict(observer.peak_memory_gb))
 
 
 def _spread_draws(sampled: Sampled, config: Config) -> tuple[Subspace, np.ndarray]:
@@ -127,28 +128,16 @@ def _spread_draws(sampled: Sampled, config: Config) -> tuple[Subspace, np.ndarra
 
 
 def _predict(problem: Problem, subspace: Subspace, draws: np.ndarray, config: Config) -> Prediction:
-    predict = Partial(
-        prediction.predict,
-        draws=draws,
-        noise_std=problem.posterior.noise_std,
+    return prediction.predict_posterior(
+        problem.posterior,
+        subspace,
+        draws,
+        problem.validation_inputs,
         quantiles=config.prediction.quantiles,
         observations=config.prediction.observation_quantiles,
+        truth=problem.validation_targets,
         memory_mb=config.prediction.memory_mb,
     )
-    posterior, inputs, truth = problem.posterior, problem.validation_inputs, problem.validation_targets
-    if not isinstance(posterior, OperatorPosterior):
-        return predict(subspace.restrict(posterior.predict), inputs=inputs, truth=truth)
-    # An operator is cheap in functions and dear in locations, so it is the locations that are taken in chunks: the
-    # trunk runs on each of them once.
-    at_locations = Partial(_field_at, subspace, posterior, inputs)
-    return predict(at_locations, inputs=posterior.locations, truth=truth.T).transposed()
-
-
-def _field_at(
-    subspace: Subspace, posterior: OperatorPosterior, functions: jax.Array, position: jax.Array, locations: jax.Array
-) -> jax.Array:
-    """The field as (locations, functions)."""
-    return posterior.predict_at(subspace.embed(position), locations, functions).T
 
 
 def _choose_cases(problem: Problem, predictions: dict[str, Prediction]) -> tuple[Case, ...]:
@@ -175,7 +164,7 @@ def _functions(problem: Problem, subspace: Subspace, draws: np.ndarray, cases: t
         return np.zeros((0,))
     functions = inputs[np.asarray([case.index for case in cases])]
     at_the_end = posterior.locations[-len(problem.grid.positions) :]
-    fields = prediction.evaluate(Partial(_field_at, subspace, posterior, functions), chosen, at_the_end)
+    fields = prediction.evaluate(Partial(prediction.field_at, posterior, subspace, functions), chosen, at_the_end)
     return np.swapaxes(fields, 1, 2)
 
 
@@ -200,7 +189,7 @@ def _probe(problem: Problem, subspace: Subspace) -> tuple[Callable, Inputs]:
     side = int(_NUM_ASSESSED**0.5)
     functions = inputs[_evenly(np.arange(len(inputs)), side)]
     locations = posterior.locations[_evenly(np.arange(len(posterior.locations)), side)]
-    return Partial(_field_at, subspace, posterior, functions), locations
+    return Partial(prediction.field_at, posterior, subspace, functions), locations
 
 
 def _evenly(values: np.ndarray, count: int = _NUM_ASSESSED) -> np.ndarray:

@@ -21,6 +21,7 @@ from vihmc import sensitivity, vi
 from vihmc.config import MethodConfig, SamplerConfig
 from vihmc.diagnostics import find_bad_chains
 from vihmc.errors import InputError
+from vihmc.memory import peak_memory_gb
 from vihmc.posterior import Posterior, check_inputs_like
 from vihmc.predict import Prediction
 from vihmc.samplers import Chains, draw_starts, sample
@@ -37,13 +38,15 @@ class Observer:
     def __init__(self) -> None:
         """Start with no time spent."""
         self.seconds: dict[str, float] = {}
+        self.peak_memory_gb: dict[str, float] = {}
 
     @contextmanager
     def stage(self, name: str, total: int) -> Iterator[None]:
-        """Surround a stage of `total` steps; measures its wall time."""
+        """Surround a stage of `total` steps; measures its wall time, and the memory taken by its end."""
         began = time.perf_counter()
         yield
         self.seconds[name] = time.perf_counter() - began
+        self.peak_memory_gb[name] = peak_memory_gb()
 
     def on_vi(self, done: int, info: vi.VIInfo) -> None:
         """Hear about the fit: steps done, mean loss since the last call."""
@@ -90,16 +93,28 @@ class Inference:
         return self.sampled.subspace
 
     def predict(
-        self, inputs: Inputs, *, quantiles: tuple[float, ...] = (0.025, 0.5, 0.975), memory_mb: float = 256.0
+        self,
+        inputs: Inputs,
+        *,
+        quantiles: tuple[float, ...] = (0.025, 0.5, 0.975),
+        observations: bool = True,
+        memory_mb: float = 256.0,
     ) -> Prediction:
-        """Predict with error bars."""
-        inputs = check_inputs_like("inputs", inputs, self.posterior.inputs)
-        return prediction.predict(
-            self.subspace.restrict(self.posterior.predict),
+        """Predict with error bars.
+
+        Args:
+            inputs: Where; for an operator, functions, whose fields are predicted at the training locations.
+            quantiles: Levels.
+            observations: Whether to find the quantiles of new observations too, the costly part.
+            memory_mb: Bound on the predictions held at a time.
+        """
+        return prediction.predict_posterior(
+            self.posterior,
+            self.subspace,
             self.sampled.draws,
-            inputs,
-            noise_std=self.posterior.noise_std,
+            check_inputs_like("inputs", inputs, self.posterior.inputs),
             quantiles=quantiles,
+            observations=observations,
             memory_mb=memory_mb,
         )
 

@@ -11,7 +11,7 @@ the draws are scored by :math:`\text{crps} = E|F - y| - \tfrac12 E|F - F'|`, unb
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,9 @@ import numpy as np
 from jax.tree_util import Partial
 from jaxtyping import Array, Float
 
+from vihmc.operator import OperatorPosterior
+from vihmc.posterior import Posterior
+from vihmc.subspace import Subspace
 from vihmc.tracing import as_pytree_function
 from vihmc.types import Inputs, PredictFn
 
@@ -101,6 +104,40 @@ def predict(
         np.concatenate(total_quantile, axis=1),
         None if truth is None else np.concatenate(crps),
     )
+
+
+def predict_posterior(
+    posterior: Posterior,
+    subspace: Subspace,
+    draws: Float[Array | np.ndarray, "draws dim"],
+    inputs: Inputs,
+    *,
+    quantiles: Sequence[float] = (0.025, 0.5, 0.975),
+    observations: bool = True,
+    truth: Array | np.ndarray | None = None,
+    memory_mb: float = 256.0,
+) -> Prediction:
+    """Average a posterior's model over draws of its kept parameters; arguments as for :func:`predict`."""
+    settings: dict[str, Any] = {
+        "noise_std": posterior.noise_std,
+        "quantiles": quantiles,
+        "observations": observations,
+        "memory_mb": memory_mb,
+    }
+    if not isinstance(posterior, OperatorPosterior):
+        return predict(subspace.restrict(posterior.predict), draws, inputs, truth=truth, **settings)
+    # An operator is cheap in functions and dear in locations, so it is the locations that are taken in chunks: the
+    # trunk runs on each of them once.
+    at_locations = Partial(field_at, posterior, subspace, inputs)
+    flipped = None if truth is None else np.asarray(truth).T
+    return predict(at_locations, draws, posterior.locations, truth=flipped, **settings).transposed()
+
+
+def field_at(
+    posterior: OperatorPosterior, subspace: Subspace, functions: Array, position: Array, locations: Array
+) -> Float[Array, "locations functions"]:
+    """The field of an operator with locations along the first axis."""
+    return posterior.predict_at(subspace.embed(position), locations, functions).T
 
 
 def evaluate(

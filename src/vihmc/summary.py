@@ -1,6 +1,5 @@
 """The outcome of a run as plain numbers and sentences: what goes into ``summary.json`` (docs/summary.md)."""
 
-import sys
 from importlib.metadata import version
 from typing import Any
 
@@ -8,22 +7,13 @@ import jax
 import numpy as np
 
 from vihmc.evaluation import HMC, VI, VIHMC, MethodResult, RunResult, accuracy, agreement
+from vihmc.memory import peak_memory_gb
 from vihmc.pipeline import Sampled
 from vihmc.problems import Problem
 from vihmc.problems.burgers import PUBLISHED
 
 SMALL_MODEL = 200
 """Up to this many parameters the summary lists the mean and std of each by name."""
-
-
-def peak_memory_gb() -> float:
-    """Largest resident memory of this process so far; nan where the system does not tell."""
-    try:
-        import resource
-    except ImportError:
-        return float("nan")
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9
 
 
 def summarise(result: RunResult) -> dict[str, Any]:
@@ -51,6 +41,7 @@ def summarise(result: RunResult) -> dict[str, Any]:
         "predictive_vi": accuracy(result.methods[VI], truth),
         "diagnostics": _diagnostics(result.methods[VIHMC]),
         "peak_memory_gb": peak_memory_gb(),
+        "peak_memory_gb_after": result.peak_memory_gb,
         "seconds": result.seconds,
         "versions": {name: version(name) for name in ("vihmc", "jax", "blackjax", "optax", "arviz-stats")},
         "backend": f"{jax.default_backend()}, {config.precision}",

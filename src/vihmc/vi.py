@@ -163,16 +163,16 @@ def init(initial_mean: Vector, initial_std: Array | float, layout: ParamLayout, 
     return VIState(initial_mean, raw_std, moments, jnp.asarray(0))
 
 
-def curvature_std(posterior: Posterior, theta: Vector, *, memory_mb: float = 256.0) -> Vector:
+def curvature_std(posterior: Posterior, theta: Vector, *, kl_weight: float = 1.0, memory_mb: float = 256.0) -> Vector:
     r"""Spread of a Gaussian whose precision is the Gauss-Newton diagonal.
 
-    .. math:: \sigma_i^{-2} = 1/\text{prior\_std}^2 + \sum_j J_{ji}^2/\text{noise\_std}^2
+    .. math:: \sigma_i^{-2} = 1/\text{prior\_std}^2 + \sum_j J_{ji}^2/(\text{kl\_weight}\,\text{noise\_std}^2)
 
     It is where the std of q would be if the model were linear, so a fit that starts there has little left to find.
     """
     squares = exact_sum_of_squares(posterior, theta, posterior.inputs, memory_mb=memory_mb)
     # Noise that differs between outputs enters by its mean precision: this is a start, not a result.
-    precision = 1 / posterior.prior_std**2 + squares * jnp.mean(1 / posterior.noise_std**2)
+    precision = 1 / posterior.prior_std**2 + squares * jnp.mean(1 / posterior.noise_std**2) / kl_weight
     return (precision**-0.5).astype(theta.dtype)
 
 
@@ -239,7 +239,9 @@ def fit(
         mean = initial_mean.astype(posterior.targets.dtype)
         if config.map_steps:
             mean = maximum_a_posteriori(posterior, mean, config, jax.random.fold_in(key_start, 1), on_record=on_record)
-        std = curvature_std(posterior, mean) if config.initial_std == "curvature" else config.initial_std
+        std = config.initial_std
+        if std == "curvature":
+            std = curvature_std(posterior, mean, kl_weight=config.kl_weight)
         resume = VICheckpoint(init(mean, std, posterior.layout, config), np.zeros((0, len(VIHistory._fields))))
     state, records = resume.state, list(resume.records)
     plateau = _Plateau(config)
