@@ -97,3 +97,9 @@ def test_no_override_ever_raises_anything_else(name, value):
 def test_merge_changes_leaves_only():
     assert merge({"a": {"b": 1, "c": 2}}, {"a": {"b": 3}}) == {"a": {"b": 3, "c": 2}}
     assert parse_override("a.b.c= 1e-3 ") == {"a": {"b": {"c": 1e-3}}}
+
+
+def test_none_unsets_a_setting():
+    config = build_config(load_preset("burgers", "paper"), overrides=["hmc.step_size=none"])
+    assert config.hmc.step_size is None
+    assert build_config(load_preset("burgers", "paper")).hmc.step_size == 2e-4

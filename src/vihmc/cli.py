@@ -49,7 +49,9 @@ def run(
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="STAGE.KEY=VALUE", help="Any other setting; repeat for more."),
+        typer.Option(
+            "--set", metavar="STAGE.KEY=VALUE", help="Any other setting, `none` to unset it; repeat for more."
+        ),
     ] = None,
 ) -> None:
     """Run the method on a problem: fit, score, select, sample, predict.

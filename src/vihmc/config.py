@@ -293,14 +293,14 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def parse_override(text: str) -> dict[str, Any]:
-    """Turn ``stage.key=value`` into a nested dict; the value is read as TOML, else as a string."""
+    """Turn ``stage.key=value`` into a nested dict; the value is read as TOML, else as a string; `none` unsets."""
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
         raise InputError(f"`--set` must have the form stage.key=value, got '{text}'.")
     try:
         parsed = tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
-        parsed = value.strip()
+        parsed = None if value.strip() == "none" else value.strip()
     *stages, key = name.strip().split(".")
     override: dict[str, Any] = {key: parsed}
     for stage in reversed(stages):
