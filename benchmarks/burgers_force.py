@@ -20,10 +20,12 @@ import numpy as np
 
 from vihmc.config import build_config, load_preset
 from vihmc.memory import peak_memory_gb
-from vihmc.pairs import gram_form, residual_form
+from vihmc.operator import OperatorPosterior
+from vihmc.pairs import gram_form
 from vihmc.problems import build_problem
 from vihmc.sensitivity import exact_sum_of_squares
 from vihmc.subspace import Subspace, whole_space
+from vihmc.vi import curvature_std
 
 REPEATS = 9
 RESULTS = Path(__file__).parent / "results" / "burgers_force.json"
@@ -123,7 +125,7 @@ def main():
     value = jax.jit(lambda density, x: density(x))
     results["energy_over_plain"] = seconds(value, posterior.restrict(whole_space(wide)), wide) / base
 
-    results |= accuracy_of_energies(posterior, theta)
+    results |= accuracy_of_energies(problem, theta)
     began = time.perf_counter()
     jax.block_until_ready(exact_sum_of_squares(posterior, theta, posterior.inputs, memory_mb=256))
     results["sensitivity_seconds_with_compilation"] = time.perf_counter() - began
@@ -133,26 +135,52 @@ def main():
     print(json.dumps(results, indent=2))
 
 
-def accuracy_of_energies(posterior, theta):
-    """Errors in nats at noise 1 of float32 energies at two nearby points, against float64."""
+def accuracy_of_energies(problem, theta):
+    """Errors in nats of energies and of an energy difference, against float64 throughout.
 
-    def factors(dtype, params):
-        to = lambda leaf: leaf.astype(dtype)
-        tree = jax.tree.map(to, posterior.layout.unravel(params))
-        return posterior.model.factors(tree, to(posterior.inputs), to(posterior.locations))
+    Three ways: what the accept step uses, residuals of float32 networks, and the Gram form in float32. The two points
+    are those of a draw: a fit and a place about one nat of potential per parameter away from it.
+    """
+    posterior = problem.posterior
+    exact_posterior = OperatorPosterior.on_pairs(
+        posterior.model,
+        posterior.inputs,
+        posterior.locations,
+        posterior.targets,
+        prior_std=float(posterior.prior_std),
+        noise_std=float(posterior.noise_std),
+        dtype="float64",
+    )
+    std = curvature_std(posterior, theta).astype(jnp.float64)
+    points = [theta.astype(jnp.float64) + scale * std * _noise(theta.shape) for scale in (0.0, 0.05)]
+    space = whole_space(points[0])
+    value = jax.jit(lambda density, x: density(x))
+    scale = 1 / float(posterior.noise_std) ** 2
 
-    points = [theta, theta * (1 + 1e-3)]
-    exact = [
-        float(jax.jit(residual_form)(factors(jnp.float64, p), posterior.targets.astype(jnp.float64))) for p in points
-    ]
-    residual = [float(jax.jit(residual_form)(factors(jnp.float32, p), posterior.targets)) for p in points]
-    gram = [float(jax.jit(gram_form)(factors(jnp.float32, p), posterior.factors)) for p in points]
-    return {
-        "energy_error_residual_nats": max(abs(a - b) for a, b in zip(residual, exact, strict=True)),
-        "energy_error_gram_nats": max(abs(a - b) for a, b in zip(gram, exact, strict=True)),
-        "energy_difference_error_residual_nats": abs(np.diff(residual)[0] - np.diff(exact)[0]),
-        "energy_difference_error_gram_nats": abs(np.diff(gram)[0] - np.diff(exact)[0]),
+    def gram(x):
+        params = posterior.layout.unravel(x.astype(jnp.float32))
+        factors = posterior.model.factors(params, posterior.inputs, posterior.locations)
+        return scale * gram_form(factors, posterior.factors)
+
+    exact = [-float(value(exact_posterior.restrict(space), x)) for x in points]
+    ways = {
+        "accept_step": [-float(value(posterior.restrict(space), x)) for x in points],
+        "float32_residuals": [-float(jax.jit(lambda p, x: p.log_density(x))(posterior, x)) for x in points],
     }
+    likelihood = [-float(jax.jit(lambda p, x: p.log_likelihood(x))(exact_posterior, x)) for x in points]
+    results = {}
+    for name, values in ways.items():
+        results[f"energy_error_{name}_nats"] = max(abs(a - b) for a, b in zip(values, exact, strict=True))
+        results[f"energy_difference_error_{name}_nats"] = abs(np.diff(values)[0] - np.diff(exact)[0])
+    # The Gram form has no constant and no prior, so only its difference can be compared.
+    grams = [float(jax.jit(gram)(x)) for x in points]
+    results["energy_difference_error_float32_gram_nats"] = abs(np.diff(grams)[0] - np.diff(likelihood)[0])
+    results["energy_difference_nats"] = float(np.diff(exact)[0])
+    return results
+
+
+def _noise(shape):
+    return jax.random.normal(jax.random.key(7), shape, jnp.float64)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from vihmc.errors import InputError
 from vihmc.problems import build_problem
 from vihmc.problems.burgers import cache_name, cached, generate, load_file
 from vihmc.problems.burgers_solver import SPECTRA, interpolate, random_fields, solve
+from vihmc.problems.problem import Grid
 
 SMALL = BurgersConfig(
     num_training=3, num_validation=2, num_times=6, num_positions=9, num_modes=32, time_step=0.05, num_waves=1
@@ -83,7 +84,7 @@ def test_data_are_cached_by_their_settings(tmp_path, monkeypatch):
     # A model is not data; a viscosity is.
     assert cache_name(SMALL.model_copy(update={"branch_width": 7})) == file.name
     assert cache_name(SMALL.model_copy(update={"viscosity": 0.02})) != file.name
-    file.write_bytes(b"half a file")
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
     np.testing.assert_array_equal(cached(SMALL).fields, data.fields)
 
 
@@ -111,6 +112,10 @@ def test_a_file_of_ones_own(x64, tmp_path, suffix):
     [
         ({"branch_in": np.zeros((2, 3))}, "must hold trunk_in, solution, got"),
         (
+            {"branch_in": np.zeros((2, 3)), "trunk_in": np.zeros((4, 2)), "solution": np.zeros((4, 2))},
+            r"got shapes \(2, 3\), \(4, 2\) and \(4, 2\)",
+        ),
+        (
             {"branch_in": np.zeros((2, 3)), "trunk_in": np.zeros((4, 2)), "solution": np.zeros((2, 5))},
             r"got shapes \(2, 3\), \(4, 2\) and \(2, 5\)",
         ),
@@ -127,3 +132,9 @@ def test_a_missing_file_is_named(tmp_path):
         load_file(tmp_path / "nothing.npz")
     with pytest.raises(InputError, match=r"`problem.data_file` must end in .npz or .mat"):
         load_file(tmp_path / "data.csv")
+
+
+def test_scattered_locations_are_no_grid():
+    points = np.random.default_rng(0).uniform(size=(20_000, 2))
+    assert Grid.of(points) is None
+    assert Grid.of(points[:, :1]) is None

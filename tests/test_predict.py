@@ -66,3 +66,14 @@ def test_noise_can_differ_between_outputs(x64):
     result = predict(both, draws, jnp.ones(2), noise_std=jnp.array([0.1, 3.0]))
     np.testing.assert_allclose(result.total_std[0] ** 2 - result.epistemic_std[0] ** 2, [0.01, 9.0])
     assert np.ptp(result.total_quantiles[:, 0, 1]) > 2 * np.ptp(result.total_quantiles[:, 0, 0])
+
+
+def test_crps_is_that_of_all_pairs_of_draws(x64):
+    draws = np.random.default_rng(0).normal(size=(9, 2))
+    truth = np.array([[0.3], [-2.0]])
+    result = predict(
+        lambda theta, x: theta[:, None] * x, jnp.asarray(draws), np.ones((2, 1)), noise_std=1.0, truth=truth
+    )
+    spread = np.abs(draws[:, None] - draws[None]).sum(axis=(0, 1)) / (9 * 8)
+    exact = np.abs(draws - truth[:, 0]).mean(axis=0) - 0.5 * spread
+    np.testing.assert_allclose(result.crps[:, 0], exact, rtol=1e-12)

@@ -92,7 +92,7 @@ def run(
 
     console = Console()
     built = build_problem(config.problem)
-    earlier = None if fit_from is None else load_fit(fit_from, built.posterior, config.vi)
+    earlier = None if fit_from is None else load_fit(fit_from, built.posterior, config)
     path = create_run_directory(out or next_run_directory(built.name, config.preset), config)
     try:
         with RunObserver(console, path) as observer:
@@ -106,7 +106,7 @@ def run(
     except InputError:
         discard_run_directory(path)
         raise
-    summary = summarise(result)
+    summary = summarise(result) | ({} if fit_from is None else {"fit_from": str(fit_from)})
     save_result(path, result)
     save_figures(path, run_figures(result))
     save_summary(path, summary)

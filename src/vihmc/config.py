@@ -24,6 +24,7 @@ Share = Annotated[float, Field(gt=0, le=1)]
 Probability = Annotated[float, Field(gt=0, lt=1)]
 
 PRESETS = ("paper", "default", "quick")
+_UNSET = "none"
 
 
 class Settings(BaseModel):
@@ -75,6 +76,7 @@ class BurgersConfig(Settings):
     num_waves: Count = Field(
         2, description="Harmonics of the last coordinate that the trunk sees instead of it; 0 for the bare coordinate."
     )
+    period: PositiveFloat = Field(1.0, description="Period of the last coordinate.")
     noise_std: PositiveFloat = Field(0.1, description="Std of the noise in the likelihood; the data have none.")
     prior_std: PositiveFloat = Field(0.1, description="Prior std of every weight and bias.")
     model_dtype: Literal["float32", "float64"] = Field(
@@ -90,7 +92,7 @@ class VIConfig(Settings):
     )
     num_steps: PositiveInt = Field(20_000, description="Optimiser steps at most.")
     num_samples: PositiveInt = Field(10, description="Monte Carlo samples of q per step.")
-    learning_rate: PositiveFloat = Field(1e-2, description="Adam's step at the start.")
+    learning_rate: PositiveFloat = Field(1e-2, description="The optimiser's step at the start.")
     second_moment_decay: Probability = Field(
         0.99, description="Adam's memory of squared gradients; a short one forgets the steep start sooner."
     )
@@ -300,7 +302,7 @@ def parse_override(text: str) -> dict[str, Any]:
     try:
         parsed = tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
-        parsed = None if value.strip() == "none" else value.strip()
+        parsed = value.strip()
     *stages, key = name.strip().split(".")
     override: dict[str, Any] = {key: parsed}
     for stage in reversed(stages):
@@ -322,12 +324,18 @@ def build_config(*layers: Mapping[str, Any], overrides: Iterable[str] = ()) -> C
     settings: dict[str, Any] = {}
     for layer in (*layers, *map(parse_override, overrides)):
         settings = merge(settings, layer)
-    return Config(**settings)
+    return Config(**_with_unset(settings))
+
+
+def _with_unset(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """TOML has no null, so a setting that is not given on purpose is the word `none`."""
+    branches = {key: _with_unset(value) if isinstance(value, Mapping) else value for key, value in settings.items()}
+    return {key: None if value == _UNSET else value for key, value in branches.items()}
 
 
 def to_toml(settings: Settings) -> str:
     """Write settings as TOML that :func:`read_toml` and :func:`build_config` turn back into the same settings."""
-    values = settings.model_dump(mode="json", exclude_none=True)
+    values = settings.model_dump(mode="json")
     scalars = {key: value for key, value in values.items() if not isinstance(value, dict)}
     tables = {key: value for key, value in values.items() if isinstance(value, dict)}
     blocks = [_toml_lines(scalars)] + [f"[{name}]\n{_toml_lines(table)}" for name, table in tables.items()]
@@ -336,7 +344,8 @@ def to_toml(settings: Settings) -> str:
 
 def _toml_lines(values: Mapping[str, Any]) -> str:
     # JSON writes strings, numbers, booleans and lists just as TOML does.
-    return "\n".join(f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in values.items())
+    written = {key: _UNSET if value is None else value for key, value in values.items()}
+    return "\n".join(f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in written.items())
 
 
 def _sentence(model: type[BaseModel], error: ValidationError) -> str:

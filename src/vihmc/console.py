@@ -167,7 +167,7 @@ def operator_table(summary: dict[str, Any]) -> Table:
     methods = {VI: summary["predictive_vi"], VIHMC: summary["predictive"]}
     for title, key, known, form in rows:
         paper = published.get(known, {})
-        cells = [form.format(values[key]) for values in methods.values()]
+        cells = [form.format(values.get(key, math.nan)) for values in methods.values()]
         cells += [form.format(paper[name]) if name in paper else "" for name in methods]
         table.add_row(title, *cells)
     hmc = summary["hmc"]

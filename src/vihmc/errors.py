@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 
 class InputError(ValueError):
-    """A value that was given breaks a rule; nothing has been computed or written."""
+    """A value that was given breaks a rule; no result has been lost."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

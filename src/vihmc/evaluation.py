@@ -12,7 +12,7 @@ from vihmc import predict as prediction
 from vihmc.config import Config
 from vihmc.diagnostics import Convergence, assess
 from vihmc.operator import OperatorPosterior
-from vihmc.pipeline import Inference, Observer, Sampled, infer, sample_everything
+from vihmc.pipeline import Inference, Observer, Sampled, check_sampler, infer, sample_everything
 from vihmc.predict import Prediction
 from vihmc.problems import Problem
 from vihmc.subspace import Subspace, whole_space
@@ -83,6 +83,8 @@ def run_problem(
         resume: A checkpoint of the first stage, to go on from.
     """
     observer = observer or Observer()
+    if config.reference.enabled:
+        check_sampler("reference", problem.posterior, config.reference)
     key = jax.random.key(config.seed)
     start = problem.initial_params
     inference = infer(
@@ -149,7 +151,7 @@ def _choose_cases(problem: Problem, predictions: dict[str, Prediction]) -> tuple
         for name, predicted in predictions.items()
         if name != HMC
     }
-    choices: tuple[tuple[str, Callable], ...] = (("best", np.argmin), ("worst", np.argmax))
+    choices: tuple[tuple[str, Callable], ...] = (("best", np.nanargmin), ("worst", np.nanargmax))
     return tuple(
         Case(f"{word} of {name}", int(choose(error))) for word, choose in choices for name, error in errors.items()
     )
@@ -209,13 +211,16 @@ def rms(values: np.ndarray) -> float:
     return float(np.sqrt(np.mean(np.square(values))))
 
 
-def accuracy(result: MethodResult, truth: np.ndarray) -> dict[str, float]:
-    """Error of the mean, width of the error bars, and how often they hold the truth."""
+def accuracy(result: MethodResult, truth: np.ndarray, *, is_field: bool = False) -> dict[str, float]:
+    """Error of the mean, width of the error bars, and how often they hold the truth.
+
+    Of a field the error is also given relative to the size of each function's own.
+    """
     predicted = result.prediction
     low, high = (predicted.epistemic_quantiles[i] for i in (0, -1))
-    errors = {} if truth.ndim < 2 or truth.shape[1] < 2 else {"relative_l2": relative_l2(predicted.mean, truth)}
+    errors = {"relative_l2": relative_l2(predicted.mean, truth)} if is_field else {}
     return {
-        **{name: float(np.mean(values)) for name, values in errors.items()},
+        **{name: float(np.nanmean(values)) for name, values in errors.items()},
         "rmse": rms(predicted.mean - truth),
         "mse": rms(predicted.mean - truth) ** 2,
         "crps": float(np.mean(predicted.crps)) if predicted.crps is not None else float("nan"),

@@ -166,12 +166,10 @@ class OperatorPosterior(Posterior):
             prior_std=self.prior_std,
             noise_std=self.noise_std,
         )
-        whole = Partial(RestrictedOperator.log_density, restricted)
         if num_shards is None:
-            return whole
-        check_shards(self.num_observations, num_shards)
-        shard = Partial(RestrictedOperator.log_density_of_shard, restricted)
-        return ShardedDensity(shard, num_shards, whole)
+            return Partial(RestrictedOperator.log_density, restricted)
+        check_shards("num_shards", self.num_observations, num_shards)
+        return ShardedDensity(Partial(RestrictedOperator.log_density_of_shard, restricted), num_shards)
 
 
 jax.tree_util.register_dataclass(

@@ -27,6 +27,7 @@ from vihmc.predict import Prediction
 from vihmc.samplers import Chains, draw_starts, sample
 from vihmc.samplers.kernel import StepInfo, Tuning
 from vihmc.sensitivity import Scores
+from vihmc.shards import check_shards
 from vihmc.subspace import Subspace, select, whole_space
 from vihmc.types import Inputs, Key, Params
 from vihmc.vi import MeanField, VICheckpoint, VIResult
@@ -141,6 +142,7 @@ def infer(
         resume: A checkpoint of the first stage, to go on from.
     """
     config, observer = config or MethodConfig(), observer or Observer()
+    check_sampler("hmc", posterior, config.hmc)
     key_vi, key_scores, key_selection, key_hmc = jax.random.split(jax.random.key(config.seed), 4)
 
     initial_mean = None if initial_params is None else posterior.layout.ravel(initial_params)
@@ -158,6 +160,8 @@ def infer(
                 on_checkpoint=observer.on_checkpoint,
             )
         observer.on_fit(fitted)
+    else:
+        fitted = vi.judge(fitted, posterior, config.vi, key_vi)
     q = fitted.q
 
     with observer.stage("sensitivity", 1):
@@ -168,6 +172,12 @@ def infer(
     with observer.stage("hmc", config.hmc.num_warmup + config.hmc.num_draws):
         sampled = sample_subspace(posterior, q, subspace, config.hmc, key_hmc, on_steps=observer.on_steps)
     return Inference(posterior, fitted, scores, sampled)
+
+
+def check_sampler(stage: str, posterior: Posterior, config: SamplerConfig) -> None:
+    """Refuse settings that do not fit the data, before anything has been computed."""
+    if config.num_shards is not None:
+        check_shards(f"{stage}.num_shards", posterior.num_observations, config.num_shards)
 
 
 def sample_subspace(

@@ -38,7 +38,10 @@ def training(result: RunResult) -> Figure:
     history = result.inference.vi.history
     figure = Figure(figsize=(9, 3.6), layout="constrained")
     loss_axes, error_axes = figure.subplots(1, 2)
-    name = "Negative ELBO" if result.config.vi.objective == "elbo" else "Published loss"
+    config = result.config.vi
+    name = "Negative ELBO" if config.objective == "elbo" else "Published loss"
+    if config.kl_weight < 1:
+        name += f", divergence × {config.kl_weight:g}"
     loss_axes.plot(history.step, history.loss, color=BLUE)
     loss_axes.set(xlabel="Optimiser step", ylabel=f"{name} (nats)", title="Variational fit: loss")
     loss_axes.set_yscale("symlog", linthresh=max(1.0, abs(float(np.min(history.loss)))))

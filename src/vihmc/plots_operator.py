@@ -18,6 +18,7 @@ def fields(result: RunResult) -> Figure:
     times, positions = result.problem.grid
     methods = {name: result.methods[name] for name in (VI, VIHMC)}
     truth = np.asarray(result.problem.validation_targets)
+    start = f"t = {times[0]:g}"
     initial = slice(0, len(positions))
     final = slice(truth.shape[1] - len(positions), None)
     figure = Figure(figsize=(9, 2.35 * len(result.cases) + 0.5), layout="constrained")
@@ -27,7 +28,7 @@ def fields(result: RunResult) -> Figure:
             predicted = method.prediction.mean[case.index]
             axes.plot(positions, method.functions[:SAMPLES, row].T, color=BLUE, alpha=0.3, linewidth=0.7)
             axes.plot([], [], color=BLUE, alpha=0.6, linewidth=1, label="draws")
-            axes.plot(positions, truth[case.index, initial], color=GREEN, linestyle=":", linewidth=1.6, label="t = 0")
+            axes.plot(positions, truth[case.index, initial], color=GREEN, linestyle=":", linewidth=1.6, label=start)
             axes.plot(positions, predicted[final], color="black", linewidth=1.8, label="mean")
             axes.plot(positions, truth[case.index, final], color=RED, linestyle="--", linewidth=1.6, label="truth")
             error = _error(method, truth, case.index)

@@ -142,7 +142,7 @@ class Posterior:
         """The log density as a function of the kept parameters, with the others frozen; in shards if asked for."""
         if num_shards is None:
             return subspace.restrict(self.log_density)
-        check_shards(self.num_observations, num_shards)
+        check_shards("num_shards", self.num_observations, num_shards)
         return ShardedDensity(Partial(_shard_density, self, subspace), num_shards)
 
 

@@ -20,32 +20,27 @@ class ShardedDensity:
     Attributes:
         shard_fn: ``shard_fn(position, index, num_shards)``, one term.
         num_shards: Number of terms, at least two.
-        whole_fn: The whole sum, where there is a cheaper way to it than term by term.
     """
 
     shard_fn: Partial
     num_shards: int
-    whole_fn: Partial | None = None
 
     def shard(self, position: Array, index: Array) -> Array:
         """One term of the sum."""
         return self.shard_fn(position, index, self.num_shards)
 
     def __call__(self, position: Array) -> Array:
-        """The whole sum; one term after the other if there is no other way."""
-        if self.whole_fn is not None:
-            return self.whole_fn(position)
+        """The whole sum, one term after the other."""
         zero = jnp.zeros((), jnp.result_type(float))
         return jax.lax.fori_loop(0, self.num_shards, lambda index, total: total + self.shard(position, index), zero)
 
 
-def check_shards(num_observations: int, num_shards: int) -> None:
+def check_shards(name: str, num_observations: int, num_shards: int) -> None:
     """Refuse shards of different sizes: every step of the integrator weighs them alike."""
     if num_shards < 2 or num_observations % num_shards:
         raise InputError(
-            f"`num_shards` must be at least 2 and divide the number of observations, {num_observations}, "
-            f"got {num_shards}."
+            f"`{name}` must be at least 2 and divide the number of observations, {num_observations}, got {num_shards}."
         )
 
 
-jax.tree_util.register_dataclass(ShardedDensity, data_fields=["shard_fn", "whole_fn"], meta_fields=["num_shards"])
+jax.tree_util.register_dataclass(ShardedDensity, data_fields=["shard_fn"], meta_fields=["num_shards"])

@@ -24,10 +24,11 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from vihmc import vi
-from vihmc.config import Config, VIConfig, to_toml
+from vihmc.config import Config, Settings, VIConfig, build_config, read_toml, to_toml
 from vihmc.diagnostics import to_datatree
 from vihmc.errors import InputError
 from vihmc.evaluation import HMC, RunResult
+from vihmc.operator import OperatorPosterior
 from vihmc.pipeline import Sampled
 from vihmc.posterior import Posterior
 from vihmc.vi import Bound, MeanField, VICheckpoint, VIHistory, VIResult
@@ -84,6 +85,8 @@ def save_result(path: Path, result: RunResult) -> None:
     leaves = jax.tree_util.tree_flatten_with_path(problem.validation_inputs)[0]
     for keys, leaf in leaves:
         arrays[".".join(["inputs", *([jax.tree_util.keystr(keys, simple=True, separator=".")] if keys else [])])] = leaf
+    if isinstance(problem.posterior, OperatorPosterior):
+        arrays["locations"] = problem.posterior.locations
     for name, method in result.methods.items():
         fields = {field: value for field, value in method.prediction._asdict().items() if value is not None}
         arrays |= {f"{name}.{field}": value for field, value in fields.items()}
@@ -107,24 +110,35 @@ def save_checkpoint(path: Path, checkpoint: VICheckpoint) -> None:
     _save_arrays(path / "vi_checkpoint.npz", {"records": checkpoint.records, **leaves})
 
 
-def load_fit(path: Path, posterior: Posterior, config: VIConfig) -> VIResult | VICheckpoint:
+def load_fit(path: Path, posterior: Posterior, config: Config) -> VIResult | VICheckpoint:
     """Load the first stage of an earlier run: as it ended, or else its last checkpoint.
 
+    A fit that has ended can be used under other settings; one under way goes on under its own.
+
     Raises:
-        InputError: If the directory has neither, or they belong to another model.
+        InputError: If the directory has neither, they belong to another model, or a checkpoint to other settings.
     """
     ended = (path / "vi.npz").exists()
     file = path / ("vi.npz" if ended else "vi_checkpoint.npz")
     try:
         arrays = dict(np.load(file, allow_pickle=False))
-    except (OSError, ValueError, EOFError) as error:
+        needed = ("mean", "std", "elbo", "elbo_of_prior", "converged") if ended else ("records",)
+        missing = [name for name in needed if name not in arrays]
+    except Exception as error:  # a broken file can be broken in many ways
         reason = getattr(error, "strerror", None) or error
         raise InputError(
             f"`fit-from` must be a run directory with a fit or a checkpoint of one, got {path}: {reason}."
         ) from None
+    if missing:
+        raise InputError(f"`fit-from` must hold a fit of this version, got {path} without {', '.join(missing)}.")
     if not ended:
-        return _restore_checkpoint(arrays, path, posterior, config)
-    _check_length("fit-from", path, arrays["mean"], posterior)
+        _check_same_settings(path, config)
+        return _restore_checkpoint(arrays, path, posterior, config.vi)
+    if arrays["mean"].shape != (posterior.num_params,):
+        raise InputError(
+            f"`fit-from` must hold a fit of this model, {posterior.num_params} parameters, "
+            f"got {arrays['mean'].size} in {path}."
+        )
     return VIResult(
         q=MeanField(jnp.asarray(arrays["mean"]), jnp.asarray(arrays["std"])),
         history=VIHistory(*(arrays[f"history_{name}"] for name in VIHistory._fields)),
@@ -145,11 +159,19 @@ def _restore_checkpoint(arrays: dict, path: Path, posterior: Posterior, config: 
     return VICheckpoint(jax.tree.unflatten(structure, [jnp.asarray(leaf) for leaf in stored]), arrays["records"])
 
 
-def _check_length(name: str, path: Path, mean: np.ndarray, posterior: Posterior) -> None:
-    if mean.shape != (posterior.num_params,):
-        raise InputError(
-            f"`{name}` must hold a fit of this model, {posterior.num_params} parameters, got {mean.size} in {path}."
-        )
+def _check_same_settings(path: Path, config: Config) -> None:
+    """A fit that goes on must be the fit that was begun."""
+    begun = build_config(read_toml(path / "config.toml"))
+    for branch in ("seed", "problem", "vi"):
+        before, now = getattr(begun, branch), getattr(config, branch)
+        if before == now:
+            continue
+        name, pair = branch, (before, now)
+        if isinstance(now, Settings):
+            values = [settings.model_dump() for settings in (before, now)]
+            key = next(key for key in values[1] if values[0].get(key) != values[1][key])
+            name, pair = f"{branch}.{key}", (values[0].get(key), values[1][key])
+        raise InputError(f"`{name}` must be {pair[0]} to go on with the fit in {path}, got {pair[1]}.")
 
 
 def _save_arrays(path: Path, arrays: dict[str, Any]) -> None:

@@ -6,8 +6,10 @@ from typing import Any
 import jax
 import numpy as np
 
+from vihmc.config import BurgersConfig
 from vihmc.evaluation import HMC, VI, VIHMC, MethodResult, RunResult, accuracy, agreement
 from vihmc.memory import peak_memory_gb
+from vihmc.operator import OperatorPosterior
 from vihmc.pipeline import Sampled
 from vihmc.problems import Problem
 from vihmc.problems.burgers import PUBLISHED
@@ -21,6 +23,7 @@ def summarise(result: RunResult) -> dict[str, Any]:
     config, problem, inference = result.config, result.problem, result.inference
     names = problem.param_names
     small = len(names) <= SMALL_MODEL
+    is_field = isinstance(problem.posterior, OperatorPosterior)
     sampled = inference.sampled
     truth = np.asarray(problem.validation_targets)
     captured = float(inference.scores.values[sampled.subspace.kept].sum() / inference.scores.values.sum())
@@ -28,6 +31,9 @@ def summarise(result: RunResult) -> dict[str, Any]:
         "problem": problem.name,
         "preset": config.preset,
         "objective": config.vi.objective,
+        "kl_weight": config.vi.kl_weight,
+        "noise_std": np.asarray(problem.posterior.noise_std).tolist(),
+        "prior_std": config.problem.prior_std,
         "threshold": config.selection.threshold,
         "seed": config.seed,
         "num_params": problem.posterior.num_params,
@@ -37,8 +43,8 @@ def summarise(result: RunResult) -> dict[str, Any]:
         "kept_per_leaf": _kept_per_leaf(problem, sampled),
         "vi": _vi(result, names),
         "hmc": _chains(result.methods[VIHMC], result, names),
-        "predictive": accuracy(result.methods[VIHMC], truth),
-        "predictive_vi": accuracy(result.methods[VI], truth),
+        "predictive": accuracy(result.methods[VIHMC], truth, is_field=is_field),
+        "predictive_vi": accuracy(result.methods[VI], truth, is_field=is_field),
         "diagnostics": _diagnostics(result.methods[VIHMC]),
         "peak_memory_gb": peak_memory_gb(),
         "peak_memory_gb_after": result.peak_memory_gb,
@@ -46,13 +52,13 @@ def summarise(result: RunResult) -> dict[str, Any]:
         "versions": {name: version(name) for name in ("vihmc", "jax", "blackjax", "optax", "arviz-stats")},
         "backend": f"{jax.default_backend()}, {config.precision}",
     }
-    if problem.name == "burgers":
+    if isinstance(config.problem, BurgersConfig) and config.problem.data_file is None:
         summary["published"] = PUBLISHED
     if HMC in result.methods:
         reference = result.methods[HMC]
         summary["reference"] = {
             **_chains(reference, result, names),
-            "predictive": accuracy(reference, truth),
+            "predictive": accuracy(reference, truth, is_field=is_field),
             "diagnostics": _diagnostics(reference),
         }
         summary["agreement_with_reference"] = {
@@ -94,8 +100,14 @@ def _chains(method: MethodResult, result: RunResult, names: tuple[str, ...]) -> 
     sampled = _sampled(method)
     chains = sampled.chains
     cost = sampled.all_chains
+    settings = result.config.hmc if method is result.methods[VIHMC] else result.config.reference
+    gradients = int(cost.num_gradients.sum())
+    if settings.num_shards is not None:
+        # A step of the split integrator kicks twice with every shard but the last.
+        gradients = round(gradients * (2 * settings.num_shards - 1) / settings.num_shards)
     values: dict[str, Any] = {
-        "kernel": (result.config.hmc if method is result.methods[VIHMC] else result.config.reference).kernel,
+        "kernel": settings.kernel,
+        "integrator": settings.integrator,
         "num_chains": chains.num_chains,
         "num_draws": chains.acceptance_rate.shape[1],
         "step_size": float(sampled.tuning.step_size),
@@ -103,7 +115,7 @@ def _chains(method: MethodResult, result: RunResult, names: tuple[str, ...]) -> 
         "acceptance": float(chains.acceptance_rate.mean()),
         "acceptance_per_chain": chains.acceptance_rate.mean(axis=1).tolist(),
         "divergences": int(chains.is_divergent.sum()),
-        "gradients": int(cost.num_gradients.sum()),
+        "gradients": gradients,
         "seconds_per_draw": cost.seconds / cost.acceptance_rate.size,
         "bad_chains": {str(chain): reason for chain, reason in sampled.bad_chains.items()},
         "bad_chains_left_out": sampled.dropped,
@@ -128,7 +140,7 @@ def _diagnostics(method: MethodResult) -> dict[str, Any]:
         "ess_tail_min": float(predictions.ess_tail.min()),
         "mcse_mean_max": float(predictions.mcse_mean.max()),
         "ess_bulk_median_per_second": median_ess / cost.seconds,
-        "ess_bulk_median_per_gradient": median_ess / float(cost.num_gradients.sum()),
+        "ess_bulk_median_per_step": median_ess / float(cost.num_gradients.sum()),
         "weights": {
             "rhat_max": float(weights.rhat.max()),
             "ess_bulk_min": float(weights.ess_bulk.min()),

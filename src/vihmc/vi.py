@@ -13,7 +13,7 @@ code computes and what its tables were made with (docs/decisions/kl-direction.md
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -105,6 +105,7 @@ class VIResult:
         elbo: The bound at the end, whatever the objective was.
         elbo_of_prior: The same bound for q = prior; a fit below it has learnt nothing.
         converged: Whether the loss had stopped falling; None if the fit was too short to tell.
+        kl_weight: What the divergence was multiplied by; below one the bound is not what was maximised.
     """
 
     q: MeanField
@@ -112,10 +113,15 @@ class VIResult:
     elbo: Bound
     elbo_of_prior: Bound
     converged: bool | None
+    kl_weight: float = 1.0
 
     @property
     def collapsed(self) -> bool:
-        """Whether the fit is worse than the prior by more than the noise of the two estimates."""
+        """Whether the bound, if it was what was maximised, is below the prior's by more than the noise of both."""
+        return self.kl_weight == 1 and self._is_below_prior
+
+    @property
+    def _is_below_prior(self) -> bool:
         noise = math.hypot(self.elbo.standard_error, self.elbo_of_prior.standard_error)
         return self.elbo.value < self.elbo_of_prior.value - 2 * noise
 
@@ -128,6 +134,9 @@ class VIResult:
             message += ", too few to tell whether it has converged."
         else:
             message += ", converged." if self.converged else ", still changing: raise vi.num_steps."
+        if self.kl_weight < 1:
+            below = f", below that of q = prior, {self.elbo_of_prior.value:.2f} nats" if self._is_below_prior else ""
+            message += f" The divergence weighed {self.kl_weight:g}: q is colder than the posterior, its bound{below}."
         if self.collapsed:
             message += (
                 f" This is worse than q = prior ({self.elbo_of_prior.value:.2f} nats): the fit has collapsed or not"
@@ -227,7 +236,7 @@ def fit(
         resume: A checkpoint of the same fit, to go on from; the result is that of a fit never interrupted.
         on_record: Called with the number of steps done, those of the search for a mode included, and the mean loss
             since the last call.
-        on_checkpoint: Called after every record with all that is needed to go on from there.
+        on_checkpoint: Called after every record, once the mode is found, with all that is needed to go on from there.
     """
     _check_sizes(posterior, config)
     key_start, key_steps, key_bound = jax.random.split(rng_key, 3)
@@ -262,7 +271,7 @@ def fit(
             on_checkpoint(VICheckpoint(state, np.stack(records)))
 
     q = _as_mean_field(state.mean, state.raw_std)
-    prior = MeanField(jnp.zeros_like(q.mean), jnp.broadcast_to(posterior.prior_std, q.mean.shape).astype(q.mean.dtype))
+    prior = _prior(posterior, q)
     key_q, key_prior = jax.random.split(key_bound)
     history = VIHistory(*np.stack(records).T)
     return VIResult(
@@ -271,7 +280,24 @@ def fit(
         elbo=estimate_elbo(posterior, q, key_q, config.num_bound_samples),
         elbo_of_prior=estimate_elbo(posterior, prior, key_prior, config.num_bound_samples),
         converged=plateau.converged or plateau.is_flat,
+        kl_weight=config.kl_weight,
     )
+
+
+def judge(fitted: VIResult, posterior: Posterior, config: VIConfig, rng_key: Key) -> VIResult:
+    """Estimate the bounds of an earlier fit anew, for a posterior that may have another prior or noise."""
+    key_q, key_prior = jax.random.split(rng_key)
+    return replace(
+        fitted,
+        elbo=estimate_elbo(posterior, fitted.q, key_q, config.num_bound_samples),
+        elbo_of_prior=estimate_elbo(posterior, _prior(posterior, fitted.q), key_prior, config.num_bound_samples),
+        kl_weight=config.kl_weight,
+    )
+
+
+def _prior(posterior: Posterior, q: MeanField) -> MeanField:
+    std = jnp.broadcast_to(posterior.prior_std, q.mean.shape).astype(q.mean.dtype)
+    return MeanField(jnp.zeros_like(q.mean), std)
 
 
 def _check_sizes(posterior: Posterior, config: VIConfig) -> None:

@@ -4,9 +4,9 @@ Initial conditions are random periodic fields, the operator maps each to its evo
 The trunk sees :math:`(t, \sin 2\pi x, \sin 4\pi x, \cos 2\pi x, \cos 4\pi x)`, so predictions are periodic.
 """
 
+import contextlib
 import hashlib
 import os
-import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -77,7 +77,7 @@ def build_model(config: BurgersConfig, *, num_sensors: int, num_coordinates: int
     """Build the operator for data of the given widths."""
     periodic = None
     if config.num_waves:
-        periodic = PeriodicFeatures(column=num_coordinates - 1, num_waves=config.num_waves)
+        periodic = PeriodicFeatures(num_coordinates - 1, num_waves=config.num_waves, period=config.period)
     return DeepONet.of_size(
         num_sensors=num_sensors,
         num_coordinates=num_coordinates,
@@ -111,16 +111,18 @@ def cached(config: BurgersConfig) -> OperatorData:
         try:
             return load_file(path)
         except InputError:
-            path.unlink()  # half a file, from a disk that ran full: make it again
+            pass  # half a file, from a disk that ran full: make it again
     data = generate(config)
+    # Written beside and renamed, so that two runs at once never read half a file.
+    part = path.with_name(f"{path.stem}-{os.getpid()}.part.npz")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Written beside and renamed, so that two runs at once never read half a file.
-        with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".npz", delete=False) as file:
-            np.savez(file, branch_in=data.functions, trunk_in=data.locations, solution=data.fields)
-        Path(file.name).replace(path)
+        np.savez(part, branch_in=data.functions, trunk_in=data.locations, solution=data.fields)
+        part.replace(path)
     except OSError:
-        pass  # a cache that cannot be written costs time, not results
+        # A cache that cannot be written costs time, not results.
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
     return data
 
 
@@ -144,18 +146,16 @@ def cache_name(config: BurgersConfig) -> str:
 
 def load_file(path: Path) -> OperatorData:
     """Read ``branch_in``, ``trunk_in`` and ``solution`` from a ``.npz`` or ``.mat`` file."""
+    if path.suffix not in (".npz", ".mat"):
+        raise InputError(f"`problem.data_file` must end in .npz or .mat, got {path}.")
     try:
         if path.suffix == ".mat":
             from scipy.io import loadmat
 
             arrays = loadmat(path)
-        elif path.suffix == ".npz":
-            arrays = dict(np.load(path, allow_pickle=False))
         else:
-            raise InputError(f"`problem.data_file` must end in .npz or .mat, got {path}.")
-    except (OSError, ValueError, NotImplementedError, EOFError, KeyError) as error:
-        if isinstance(error, InputError):
-            raise
+            arrays = dict(np.load(path, allow_pickle=False))
+    except Exception as error:  # a broken file can be broken in many ways, and the readers have an error for each
         reason = getattr(error, "strerror", None) or str(error).strip().split("\n")[0]
         raise InputError(f"`problem.data_file` must be a readable .npz or .mat file, got {path}: {reason}.") from None
     missing = [name for name in ("branch_in", "trunk_in", "solution") if name not in arrays]
@@ -164,7 +164,8 @@ def load_file(path: Path) -> OperatorData:
         raise InputError(f"`problem.data_file` must hold {', '.join(missing)}, got {path} with {have}.")
     functions, locations = np.asarray(arrays["branch_in"]), np.asarray(arrays["trunk_in"])
     fields = np.asarray(arrays["solution"])
-    if functions.ndim != 2 or locations.ndim != 2 or fields.size != len(functions) * len(locations):
+    shapes_fit = functions.ndim == locations.ndim == 2 and fields.ndim > 1 and len(fields) == len(functions)
+    if not shapes_fit or fields.size != len(functions) * len(locations):
         raise InputError(
             "`problem.data_file` must hold branch_in (functions, sensors), trunk_in (locations, dims) and solution "
             f"(functions, locations), got shapes {functions.shape}, {locations.shape} and {fields.shape}."

@@ -24,6 +24,8 @@ class Grid(NamedTuple):
         if locations.shape[1] != 2:
             return None
         times, positions = (np.unique(locations[:, column]) for column in (0, 1))
+        if len(times) * len(positions) != len(locations):
+            return None
         full = np.stack(np.meshgrid(times, positions, indexing="ij"), axis=-1).reshape(-1, 2)
         return cls(times, positions) if np.array_equal(full, locations) else None
 

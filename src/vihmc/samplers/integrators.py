@@ -7,7 +7,8 @@ their own (:mod:`vihmc.pairs`), the expensive one runs once per draw.
 - ``leapfrog``: half a kick, a drift, half a kick.
 - ``split`` (Cobb & Jalaian 2021): the data are cut into M shards and every step kicks with one shard after the other,
   :math:`\tfrac12 F_1, D, \tfrac12 F_2, D, \dots, F_M, \dots, D, \tfrac12 F_2, D, \tfrac12 F_1` with drifts of
-  :math:`\epsilon/(2(M-1))`. Only one shard is in use at a time; the composition is symmetric, hence reversible.
+  :math:`\epsilon/(2(M-1))`. Every force and every energy has one shard in use at a time; the composition is symmetric,
+  hence reversible.
 """
 
 from collections.abc import Callable
