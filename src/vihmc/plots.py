@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullFormatter
+from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from vihmc.evaluation import HMC, VI, VIHMC, MethodResult, RunResult
 from vihmc.operator import OperatorPosterior
@@ -44,7 +44,11 @@ def training(result: RunResult) -> Figure:
         name += f", divergence × {config.kl_weight:g}"
     loss_axes.plot(history.step, history.loss, color=BLUE)
     loss_axes.set(xlabel="Optimiser step", ylabel=f"{name} (nats)", title="Variational fit: loss")
-    loss_axes.set_yscale("symlog", linthresh=max(1.0, abs(float(np.min(history.loss)))))
+    low, high = float(np.min(history.loss)), float(np.max(history.loss))
+    if high > 10 * max(1.0, abs(low)):
+        loss_axes.set_yscale("symlog", linthresh=max(1.0, abs(low)))
+    else:
+        loss_axes.yaxis.set_major_formatter(EngFormatter(sep=""))
     error_axes.plot(history.step, history.training_mse, color=BLUE, label="training")
     if np.any(np.isfinite(history.validation_mse)):
         error_axes.plot(history.step, history.validation_mse, color=RED, linestyle="--", label="validation")
@@ -52,7 +56,15 @@ def training(result: RunResult) -> Figure:
         xlabel="Optimiser step", ylabel="Mean square error (y²)", yscale="log", title="Error at the mean of q"
     )
     error_axes.legend()
+    for axes in figure.axes:
+        _few_large_numbers(axes)
     return finish(figure)
+
+
+def _few_large_numbers(axes: Axes) -> None:
+    """Tick labels that do not run into each other: 50k instead of 50000, and few of them."""
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=5))
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
 
 
 def sensitivity(result: RunResult) -> Figure:
@@ -79,6 +91,8 @@ def sensitivity(result: RunResult) -> Figure:
         title="Captured variance",
     )
     share_axes.legend(loc="lower right")
+    if values.size > FEW_PARAMETERS:
+        _few_large_numbers(share_axes)
     if values.size <= FEW_PARAMETERS:
         _score_bars(histogram_axes, result, values)
     else:

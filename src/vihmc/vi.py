@@ -431,20 +431,24 @@ class _Plateau:
         self._config = config
         self._window = max(5, config.plateau_patience // config.record_every)
         self._losses: list[float] = []
+        self._first_loss: float | None = None
         self._drops_left = config.plateau_drops if config.schedule == "plateau" else 0
 
     @property
     def is_flat(self) -> bool | None:
         """Whether the loss has stopped changing; None if there are too few records to tell."""
-        if len(self._losses) < 2 * self._window:
+        if self._first_loss is None or len(self._losses) < 2 * self._window:
             return None
         before = np.asarray(self._losses[-2 * self._window : -self._window])
         after = np.asarray(self._losses[-self._window :])
         noise = math.sqrt((before.var(ddof=1) + after.var(ddof=1)) / self._window)
-        negligible = max(3 * noise, _NEGLIGIBLE_NATS, _NEGLIGIBLE_SHARE * abs(after.mean()))
+        # A share of what was gained in all: the loss itself has a constant in it that grows with the data.
+        gained = abs(self._first_loss - after.mean())
+        negligible = max(3 * noise, _NEGLIGIBLE_NATS, _NEGLIGIBLE_SHARE * gained)
         return bool(abs(before.mean() - after.mean()) < negligible)
 
     def update(self, loss: float, num_steps: int) -> None:
+        self._first_loss = loss if self._first_loss is None else self._first_loss
         if self._config.schedule == "cosine":
             if num_steps <= _COSINE_SHARE * self._config.num_steps:
                 self._losses.append(loss)
