@@ -135,8 +135,10 @@ class VIResult:
         else:
             message += ", converged." if self.converged else ", still changing: raise vi.num_steps."
         if self.kl_weight < 1:
-            below = f", below that of q = prior, {self.elbo_of_prior.value:.2f} nats" if self._is_below_prior else ""
-            message += f" The divergence weighed {self.kl_weight:g}: q is colder than the posterior, its bound{below}."
+            message += f" The divergence weighed {self.kl_weight:g}, so q is colder than the posterior"
+            if self._is_below_prior:
+                message += f", and its bound below that of q = prior, {self.elbo_of_prior.value:.2f} nats"
+            message += "."
         if self.collapsed:
             message += (
                 f" This is worse than q = prior ({self.elbo_of_prior.value:.2f} nats): the fit has collapsed or not"
