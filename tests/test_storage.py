@@ -1,4 +1,5 @@
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -13,7 +14,7 @@ SETTINGS = ["vi.map_steps=20", "vi.num_steps=60", "vi.record_every=20", "vi.num_
 
 @pytest.fixture
 def begun(x64, tmp_path):
-    config = build_config(load_preset("sine_large"), overrides=SETTINGS)
+    config = build_config(load_preset("sine_small"), overrides=SETTINGS)
     posterior = build_problem(config.problem).posterior
     return config, posterior, create_run_directory(tmp_path / "run", config)
 
@@ -37,10 +38,9 @@ def test_a_fit_goes_on_from_the_disk_as_if_never_interrupted(begun):
 
 def test_a_fit_under_way_keeps_its_settings(begun):
     config, posterior, path = begun
-    checkpoints = []
-    vi.fit(posterior, config.vi, jax.random.key(0), on_checkpoint=checkpoints.append)
-    save_checkpoint(path, checkpoints[0])
-    other = build_config(load_preset("sine_large"), overrides=[*SETTINGS, "vi.learning_rate=0.5"])
+    state = vi.init(jnp.zeros(posterior.num_params), 0.01, posterior.layout, config.vi)
+    save_checkpoint(path, vi.VICheckpoint(state, np.zeros((0, len(vi.VIHistory._fields)))))
+    other = build_config(load_preset("sine_small"), overrides=[*SETTINGS, "vi.learning_rate=0.5"])
     with pytest.raises(InputError, match=r"`vi\.learning_rate` must be 0\.01 to go on with the fit in .* got 0\.5"):
         load_fit(path, posterior, other)
 

@@ -121,7 +121,8 @@ def load_fit(path: Path, posterior: Posterior, config: Config) -> VIResult | VIC
     ended = (path / "vi.npz").exists()
     file = path / ("vi.npz" if ended else "vi_checkpoint.npz")
     try:
-        arrays = dict(np.load(file, allow_pickle=False))
+        with file.open("rb") as opened:
+            arrays = dict(np.load(opened, allow_pickle=False))
         needed = ("mean", "std", "elbo", "elbo_of_prior", "converged") if ended else ("records",)
         missing = [name for name in needed if name not in arrays]
     except Exception as error:  # a broken file can be broken in many ways

@@ -154,7 +154,8 @@ def load_file(path: Path) -> OperatorData:
 
             arrays = loadmat(path)
         else:
-            arrays = dict(np.load(path, allow_pickle=False))
+            with path.open("rb") as file:
+                arrays = dict(np.load(file, allow_pickle=False))
     except Exception as error:  # a broken file can be broken in many ways, and the readers have an error for each
         reason = getattr(error, "strerror", None) or str(error).strip().split("\n")[0]
         raise InputError(f"`problem.data_file` must be a readable .npz or .mat file, got {path}: {reason}.") from None
