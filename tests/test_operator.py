@@ -69,15 +69,16 @@ def test_a_restricted_density_is_that_of_the_whole_with_the_rest_frozen(x64, whi
     position = subspace.extract(start(posterior, seed=1))
     restricted = posterior.restrict(subspace)
     assert restricted.args[0].mask.shape == (3, 4, 1)
-    value, force = jax.value_and_grad(restricted)(position)
-    exact, gradient = jax.value_and_grad(lambda x: plain_log_density(posterior, subspace.embed(x)))(position)
+    value, force = jax.jit(jax.value_and_grad(restricted))(position)
+    plain = jax.jit(jax.value_and_grad(lambda x: plain_log_density(posterior, subspace.embed(x))))
+    exact, gradient = plain(position)
     np.testing.assert_allclose(value, exact, rtol=1e-12)
     np.testing.assert_allclose(force, gradient, rtol=1e-9, atol=1e-10)
     of_shards = posterior.restrict(subspace, num_shards=4)
-    np.testing.assert_allclose(of_shards(position), exact, rtol=1e-12)
-    np.testing.assert_allclose(sum(of_shards.shard(position, m) for m in range(4)), exact, rtol=1e-12)
-    shards = [jax.grad(of_shards.shard)(position, m) for m in range(4)]
-    np.testing.assert_allclose(sum(shards), gradient, rtol=1e-9, atol=1e-10)
+    one_shard = jax.jit(jax.value_and_grad(of_shards.shard))
+    values, forces = zip(*(one_shard(position, m) for m in range(4)), strict=True)
+    np.testing.assert_allclose(sum(values), exact, rtol=1e-12)
+    np.testing.assert_allclose(sum(forces), gradient, rtol=1e-9, atol=1e-10)
 
 
 @pytest.mark.parametrize(
@@ -93,8 +94,9 @@ def test_small_operators_are_restricted_too(x64, model):
     center = start(posterior)
     subspace = Subspace.of(np.arange(0, center.size, 2), center)
     position = subspace.extract(start(posterior, seed=1))
-    value, force = jax.value_and_grad(posterior.restrict(subspace))(position)
-    exact, gradient = jax.value_and_grad(lambda x: plain_log_density(posterior, subspace.embed(x)))(position)
+    value, force = jax.jit(jax.value_and_grad(posterior.restrict(subspace)))(position)
+    plain = jax.jit(jax.value_and_grad(lambda x: plain_log_density(posterior, subspace.embed(x))))
+    exact, gradient = plain(position)
     np.testing.assert_allclose(value, exact, rtol=1e-12)
     np.testing.assert_allclose(force, gradient, rtol=1e-9, atol=1e-10)
 
@@ -184,7 +186,7 @@ def test_scores_of_an_operator_are_exact(x64):
     theta = start(posterior)
     std = jnp.linspace(0.1, 1, theta.size)
     scores = score(posterior, theta, std, posterior.inputs, SensitivityConfig())
-    jacobian = jax.jacrev(posterior.predict)(theta, posterior.inputs)
+    jacobian = jax.jit(jax.jacrev(posterior.predict))(theta, posterior.inputs)
     np.testing.assert_allclose(scores.values, std**2 * jnp.mean(jacobian**2, axis=(0, 1)), rtol=1e-9)
 
 
@@ -206,11 +208,11 @@ def test_energies_of_a_float32_operator_are_those_of_float64(x64):
 def test_precision_of_the_networks_is_that_of_the_data(x64):
     posterior = build("float32")
     theta = start(posterior)
-    value, force = jax.value_and_grad(posterior.restrict(whole_space(theta)))(theta)
+    value, force = jax.jit(jax.value_and_grad(posterior.restrict(whole_space(theta))))(theta)
     assert posterior.predict(theta, posterior.inputs).dtype == np.float32
     assert value.dtype == np.float64
     assert force.dtype == np.float64
-    exact = jax.value_and_grad(build().log_density)(theta)
+    exact = jax.jit(jax.value_and_grad(build().log_density))(theta)
     np.testing.assert_allclose(value, exact[0], rtol=1e-5)
     np.testing.assert_allclose(force, exact[1], rtol=1e-3, atol=1e-3)
 

@@ -60,8 +60,8 @@ class OperatorPosterior(Posterior):
         locations: Any,
         targets: Any,
         *,
-        prior_std: float,
-        noise_std: float,
+        prior_std: Any,
+        noise_std: Any,
         dtype: str = "float32",
     ) -> "OperatorPosterior":
         """Check the data and build the posterior.

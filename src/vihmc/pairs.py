@@ -16,7 +16,7 @@ form, in chunks, summed in float64; a compiled program that asks for the gradien
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -48,7 +48,7 @@ class Summary(NamedTuple):
     total: Float[Array, " latent"]
 
 
-def factorise(values: Float[np.ndarray, "functions locations"], dtype: jnp.dtype) -> PairTargets:
+def factorise(values: Float[np.ndarray, "functions locations"], dtype: Any) -> PairTargets:
     """Factorise targets exactly: singular vectors in float64, those of rounding size left out."""
     exact = np.asarray(values, dtype=np.float64)
     transposed = exact.shape[0] > exact.shape[1]

@@ -25,7 +25,7 @@ class ShardedDensity:
     shard_fn: Partial
     num_shards: int
 
-    def shard(self, position: Array, index: Array) -> Array:
+    def shard(self, position: Array, index: Array | int) -> Array:
         """One term of the sum."""
         return self.shard_fn(position, index, self.num_shards)
 
