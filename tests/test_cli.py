@@ -87,7 +87,10 @@ def test_a_stored_config_repeats_the_run(command, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["sine_smal"], "vihmc: `problem` must be one of sine_large, sine_small or a .toml file, got 'sine_smal'."),
+        (
+            ["sine_smal"],
+            "vihmc: `problem` must be one of burgers, sine_large, sine_small or a .toml file, got 'sine_smal'.",
+        ),
         (["sine_small", "--preset", "papr"], "vihmc: `preset` must be one of paper, default, quick, got 'papr'."),
         (["sine_small", "--set", "vi.lr=1"], "vihmc: `vi.lr` is not a known setting."),
         (
@@ -104,7 +107,10 @@ def test_a_stored_config_repeats_the_run(command, tmp_path):
         (["sine_small", "--set", "prediction.quantiles=[]"], "vihmc: `prediction.quantiles` must be"),
         (["sine_small", "--set", "prediction.quantiles=[0.9, 0.1]"], "vihmc: `prediction.quantiles` must be strictly"),
         (["sine_small", "--set", "problem.name=sine_large"], "vihmc: `problem.name` must be given as"),
-        (["sine_small", "--set", "vi.batch_size=50"], "vihmc: `batch_size` must be at most the number of observations"),
+        (
+            ["sine_small", "--set", "vi.batch_size=50"],
+            "vihmc: `vi.batch_size` must be at most the number of observations",
+        ),
         (["sine_small", "--out", "x" * 300], "vihmc: `out` must be a directory that can be written"),
     ],
 )
