@@ -13,7 +13,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.tree_util import Partial
 from jaxtyping import Array, Float
 
 from vihmc.samplers.kernel import Kernel, StepInfo, Tuning
@@ -98,12 +97,12 @@ def init_chains(logdensity_fn: LogDensity, kernel: Kernel, positions: Float[Arra
 
 
 @partial(jax.jit, static_argnums=0)
-def _init(kernel: Kernel, logdensity_fn: Partial, positions: Array) -> Any:
+def _init(kernel: Kernel, logdensity_fn: LogDensity, positions: Array) -> Any:
     return kernel.for_all_chains(lambda position: kernel.init(position, logdensity_fn))(positions)
 
 
 def step_chains(
-    kernel: Kernel, logdensity_fn: Partial, state: Any, tuning: Tuning, rng_key: Key, index: Array
+    kernel: Kernel, logdensity_fn: LogDensity, state: Any, tuning: Tuning, rng_key: Key, index: Array
 ) -> tuple[Any, StepInfo]:
     """Take step number `index` with every chain, each with a key of its own."""
     num_chains = jax.tree.leaves(state)[0].shape[0]
@@ -116,7 +115,7 @@ def _run_chunk(
     kernel: Kernel,
     chunk_size: int,
     thin: int,
-    logdensity_fn: Partial,
+    logdensity_fn: LogDensity,
     state: Any,
     tuning: Tuning,
     rng_key: Key,

@@ -13,7 +13,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from blackjax.adaptation.step_size import DualAveragingAdaptationState, dual_averaging_adaptation
-from jax.tree_util import Partial
 from jaxtyping import Array
 
 from vihmc.config import SamplerConfig
@@ -129,7 +128,7 @@ def windows(num_warmup: int) -> list[tuple[int, bool]]:
 def _run_chunk(
     kernel: Kernel,
     chunk_size: int,
-    logdensity_fn: Partial,
+    logdensity_fn: LogDensity,
     rules: _Rules,
     carry: _Carry,
     inverse_mass: Array,
