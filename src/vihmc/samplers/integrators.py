@@ -22,17 +22,17 @@ from jaxtyping import Array
 from vihmc.shards import ShardedDensity
 from vihmc.types import LogDensity
 
-OneTrajectory = Callable[[IntegratorState, Array], IntegratorState]
-Integrator = Callable[[Any, Callable, Array], OneTrajectory]
+OneTrajectory = Callable[[IntegratorState, Any], IntegratorState]
+Integrator = Callable[[Any, Callable, Any], OneTrajectory]
 """``integrator(logdensity_fn, kinetic_energy_fn, num_steps)`` gives ``trajectory(state, step_size)``."""
 
 
-def leapfrog(logdensity_fn: LogDensity, kinetic_energy_fn: Callable, num_steps: Array) -> OneTrajectory:
+def leapfrog(logdensity_fn: LogDensity, kinetic_energy_fn: Callable, num_steps: Array | int) -> OneTrajectory:
     """Velocity Verlet with one force a step."""
     force, velocity = jax.grad(logdensity_fn), jax.grad(kinetic_energy_fn)
 
-    def trajectory(state: IntegratorState, step_size: Array) -> IntegratorState:
-        def step(_: Array, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+    def trajectory(state: IntegratorState, step_size: Array | float) -> IntegratorState:
+        def step(_: Any, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
             position, momentum, gradient = carry
             momentum = momentum + 0.5 * step_size * gradient
             position = position + step_size * velocity(momentum)
@@ -46,25 +46,25 @@ def leapfrog(logdensity_fn: LogDensity, kinetic_energy_fn: Callable, num_steps: 
     return trajectory
 
 
-def split(logdensity_fn: ShardedDensity, kinetic_energy_fn: Callable, num_steps: Array) -> OneTrajectory:
+def split(logdensity_fn: ShardedDensity, kinetic_energy_fn: Callable, num_steps: Array | int) -> OneTrajectory:
     """Symmetric splitting over the shards of a :class:`vihmc.shards.ShardedDensity`."""
     num_shards = logdensity_fn.num_shards
     force, velocity = jax.grad(logdensity_fn.shard), jax.grad(kinetic_energy_fn)
 
-    def trajectory(state: IntegratorState, step_size: Array) -> IntegratorState:
+    def trajectory(state: IntegratorState, step_size: Array | float) -> IntegratorState:
         drift_size = step_size / (2 * (num_shards - 1))
 
-        def forth(index: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        def forth(index: Any, carry: tuple[Array, Array]) -> tuple[Array, Array]:
             position, momentum = carry
             momentum = momentum + 0.5 * step_size * force(position, index)
             return position + drift_size * velocity(momentum), momentum
 
-        def back(count: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        def back(count: Any, carry: tuple[Array, Array]) -> tuple[Array, Array]:
             position, momentum = carry
             position = position + drift_size * velocity(momentum)
             return position, momentum + 0.5 * step_size * force(position, num_shards - 2 - count)
 
-        def step(_: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        def step(_: Any, carry: tuple[Array, Array]) -> tuple[Array, Array]:
             position, momentum = jax.lax.fori_loop(0, num_shards - 1, forth, carry)
             momentum = momentum + step_size * force(position, jnp.asarray(num_shards - 1))
             return jax.lax.fori_loop(0, num_shards - 1, back, (position, momentum))
