@@ -6,7 +6,7 @@ import pytest
 from vihmc.config import BurgersConfig
 from vihmc.errors import InputError
 from vihmc.problems import build_problem
-from vihmc.problems.burgers import cache_name, cached, generate, load_file
+from vihmc.problems.burgers import cache_name, generate, load_file, load_generated
 from vihmc.problems.burgers_solver import SPECTRA, interpolate, random_fields, solve
 from vihmc.problems.problem import Grid
 
@@ -72,11 +72,11 @@ def test_a_step_that_is_too_long_is_an_error():
 
 def test_data_are_cached_by_their_settings(tmp_path, monkeypatch):
     monkeypatch.setenv("VIHMC_CACHE", str(tmp_path / "cache"))
-    data = cached(SMALL)
+    data = load_generated(SMALL)
     file = tmp_path / "cache" / cache_name(SMALL)
     assert "pi_deeponet-n5-grid6x9-seed0" in file.name
     written = file.stat().st_mtime_ns
-    again = cached(SMALL)
+    again = load_generated(SMALL)
     assert file.stat().st_mtime_ns == written
     for one, other, fresh in zip(data, again, generate(SMALL), strict=True):
         np.testing.assert_array_equal(one, other)
@@ -85,7 +85,7 @@ def test_data_are_cached_by_their_settings(tmp_path, monkeypatch):
     assert cache_name(SMALL.model_copy(update={"branch_width": 7})) == file.name
     assert cache_name(SMALL.model_copy(update={"viscosity": 0.02})) != file.name
     file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
-    np.testing.assert_array_equal(cached(SMALL).fields, data.fields)
+    np.testing.assert_array_equal(load_generated(SMALL).fields, data.fields)
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".mat"])

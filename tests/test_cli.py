@@ -2,6 +2,7 @@ import json
 import subprocess
 import sys
 
+import jax
 import matplotlib.image
 import numpy as np
 import pytest
@@ -29,7 +30,9 @@ QUICK = ("--preset", "quick")
 @pytest.fixture
 def command(monkeypatch, capsys, tmp_path):
     monkeypatch.chdir(tmp_path)
-    return lambda *arguments: vihmc(monkeypatch, capsys, *arguments)
+    before = jax.config.read("jax_enable_x64")
+    yield lambda *arguments: vihmc(monkeypatch, capsys, *arguments)
+    jax.config.update("jax_enable_x64", before)  # the command sets it for its own process
 
 
 def test_a_run_leaves_everything_it_promises(command, tmp_path):

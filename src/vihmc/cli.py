@@ -44,6 +44,10 @@ def run(
         Path | None,
         typer.Option(help="An earlier run of the same model: use its fit, or go on from its last checkpoint."),
     ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Data to use instead of generated ones: a folder with the cone's files, a file for burgers."),
+    ] = None,
     reference: Annotated[
         bool | None, typer.Option("--reference/--no-reference", help="Also run HMC on all parameters, to compare.")
     ] = None,
@@ -62,6 +66,7 @@ def run(
     [bold]vihmc run sine_large --reference --set hmc.kernel=nuts[/bold]
     """
     flags = {
+        "problem": _data_setting(data),
         "vi": {"objective": objective},
         "selection": {"threshold": threshold},
         "hmc": {"num_chains": chains, "num_draws": draws},
@@ -92,6 +97,8 @@ def run(
 
     console = Console()
     built = build_problem(config.problem)
+    if built.notice:
+        console.print(built.notice)
     earlier = None if fit_from is None else load_fit(fit_from, built.posterior, config)
     path = create_run_directory(out or next_run_directory(built.name, config.preset), config)
     try:
@@ -160,6 +167,17 @@ def _problem_name(settings: dict[str, Any]) -> str:
     if not isinstance(problem, dict) or not isinstance(problem.get("name"), str):
         raise InputError("`problem.name` must be in the .toml file, got none. It names the problem to run.")
     return problem["name"]
+
+
+def _data_setting(data: Path | None) -> dict[str, str]:
+    """A folder or a file is a setting of the problem."""
+    if data is None:
+        return {}
+    if not data.exists():
+        from vihmc.errors import InputError
+
+        raise InputError(f"`data` must be a file or a folder that exists, got {data}.")
+    return {"data_dir" if data.is_dir() else "data_file": str(data)}
 
 
 def _given(flags: dict[str, Any]) -> dict[str, Any]:

@@ -22,6 +22,7 @@ PositiveInt = Annotated[int, Field(gt=0)]
 Count = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(gt=0, le=1)]
 Probability = Annotated[float, Field(gt=0, lt=1)]
+Activation = Literal["tanh", "sin", "relu", "gelu", "silu"]
 
 PRESETS = ("paper", "default", "quick")
 _UNSET = "none"
@@ -72,13 +73,39 @@ class BurgersConfig(Settings):
     trunk_width: PositiveInt = Field(100, description="Neurons per hidden layer of the trunk.")
     trunk_depth: PositiveInt = Field(9, description="Linear layers of the trunk.")
     latent_size: PositiveInt = Field(100, description="Outputs of branch and trunk.")
-    activation: Literal["tanh", "sin", "relu", "gelu", "silu"] = Field("tanh", description="Nonlinearity.")
+    activation: Activation = Field("tanh", description="Nonlinearity.")
     num_waves: Count = Field(
         2, description="Harmonics of the last coordinate that the trunk sees instead of it; 0 for the bare coordinate."
     )
     period: PositiveFloat = Field(1.0, description="Period of the last coordinate.")
     noise_std: PositiveFloat = Field(0.1, description="Std of the noise in the likelihood; the data have none.")
     prior_std: PositiveFloat = Field(0.1, description="Prior std of every weight and bias.")
+    model_dtype: Literal["float32", "float64"] = Field(
+        "float32", description="What the networks compute in; energies are float64 in any case."
+    )
+
+
+class ConeConfig(Settings):
+    """Wall-pressure spectra on a hypersonic cone, learnt by a DeepONet."""
+
+    name: Literal["cone", "cone_synthetic"] = Field("cone", description="The published data, or the stand-in.")
+    data_dir: str | None = Field(
+        None, description="Folder with the published files; else that of VIHMC_CONE_DATA; else the stand-in is used."
+    )
+    num_training: PositiveInt = Field(68, description="Inputs of the stand-in to learn from.")
+    num_validation: PositiveInt = Field(13, description="Inputs of the stand-in to validate on.")
+    data_seed: Count = Field(0, description="Seed of the stand-in's inputs; `seed` does not change the data.")
+    num_folds: Count = Field(
+        0, description="Groups of training inputs that are left out in turn, to predict each by a fit to the others."
+    )
+    branch_width: PositiveInt = Field(44, description="Neurons per hidden layer of the branch.")
+    branch_depth: PositiveInt = Field(6, description="Linear layers of the branch.")
+    trunk_width: PositiveInt = Field(44, description="Neurons per hidden layer of the trunk.")
+    trunk_depth: PositiveInt = Field(5, description="Linear layers of the trunk.")
+    latent_size: PositiveInt = Field(20, description="Outputs of branch and trunk.")
+    activation: Activation = Field("tanh", description="Nonlinearity.")
+    noise_std: PositiveFloat = Field(5e-3, description="Std of the noise in the likelihood, in normalised units.")
+    prior_std: PositiveFloat = Field(0.01, description="Prior std of every weight and bias.")
     model_dtype: Literal["float32", "float64"] = Field(
         "float32", description="What the networks compute in; energies are float64 in any case."
     )
@@ -260,7 +287,7 @@ class Config(MethodConfig):
 
     preset: str = Field("default", description="Where the values came from; a label, set by the command.")
     precision: Literal["float32", "float64"] = Field("float64", description="Floating-point format.")
-    problem: Annotated[SineConfig | BurgersConfig, Field(discriminator="name")] = SineConfig()
+    problem: Annotated[SineConfig | BurgersConfig | ConeConfig, Field(discriminator="name")] = SineConfig()
 
 
 def known_problems() -> tuple[str, ...]:
@@ -279,9 +306,15 @@ def load_preset(problem: str, preset: str = "default") -> dict[str, Any]:
         )
     if preset not in PRESETS:
         raise InputError(f"`preset` must be one of {', '.join(PRESETS)}, got '{preset}'." + nearest(preset, PRESETS))
+    tables = _preset_tables(problem)
+    return merge(merge(tables["base"], tables.get(preset, {})), {"preset": preset})
+
+
+def _preset_tables(problem: str) -> dict[str, Any]:
+    """All presets of a problem; one that is like another names it, and what it changes."""
     text = resources.files("vihmc.presets").joinpath(f"{problem}.toml").read_text(encoding="utf-8")
     tables = tomllib.loads(text)
-    return merge(merge(tables["base"], tables.get(preset, {})), {"preset": preset})
+    return merge(_preset_tables(tables.pop("like")), tables) if "like" in tables else tables
 
 
 def read_toml(path: Path) -> dict[str, Any]:

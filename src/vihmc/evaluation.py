@@ -11,8 +11,10 @@ from jax.tree_util import Partial
 from vihmc import predict as prediction
 from vihmc.config import Config
 from vihmc.diagnostics import Convergence, assess
+from vihmc.leave_out import LeftOut, leave_out
 from vihmc.operator import OperatorPosterior
 from vihmc.pipeline import Inference, Observer, Sampled, check_sampler, infer, sample_everything
+from vihmc.posterior import Validation
 from vihmc.predict import Prediction
 from vihmc.problems import Problem
 from vihmc.subspace import Subspace, whole_space
@@ -61,6 +63,7 @@ class RunResult:
     inference: Inference
     methods: dict[str, MethodResult]
     cases: tuple[Case, ...]
+    left_out: LeftOut | None
     seconds: dict[str, float]
     peak_memory_gb: dict[str, float]
 
@@ -91,7 +94,7 @@ def run_problem(
         problem.posterior,
         config,
         initial_params=None if start is None else start(jax.random.fold_in(key, _STREAM_START)),
-        validation=(problem.validation_inputs, problem.validation_targets),
+        validation=Validation(problem.validation_inputs, problem.validation_targets, problem.validation_weights),
         observer=observer,
         fitted=fitted,
         resume=resume,
@@ -120,7 +123,20 @@ def run_problem(
         }
         for name, chains in sampled.items():
             methods[name] = _assess(problem, methods[name], chains)
-    return RunResult(config, problem, inference, methods, cases, dict(observer.seconds), dict(observer.peak_memory_gb))
+    left_out = None
+    if problem.folds is not None:
+        with observer.stage("leave_out", int(problem.folds.number.max()) + 1):
+            left_out = leave_out(problem, config, observer)
+    return RunResult(
+        config,
+        problem,
+        inference,
+        methods,
+        cases,
+        left_out,
+        seconds=dict(observer.seconds),
+        peak_memory_gb=dict(observer.peak_memory_gb),
+    )
 
 
 def _spread_draws(sampled: Sampled, config: Config) -> tuple[Subspace, np.ndarray]:
@@ -143,14 +159,12 @@ def _predict(problem: Problem, subspace: Subspace, draws: np.ndarray, config: Co
 
 
 def _choose_cases(problem: Problem, predictions: dict[str, Prediction]) -> tuple[Case, ...]:
-    """The functions that VI and VI-HMC predict best and worst."""
-    if problem.grid is None:
+    """The functions that VI and VI-HMC predict best and worst; of curves, those that the last of the splits counts."""
+    if problem.grid is None and problem.curves is None:
         return ()
-    errors = {
-        name: relative_l2(predicted.mean, problem.validation_targets)
-        for name, predicted in predictions.items()
-        if name != HMC
-    }
+    weights = problem.splits[-1].weights if problem.splits else None
+    names = (VI, VIHMC) if problem.grid is not None else (VIHMC,)
+    errors = {name: relative_l2(predictions[name].mean, problem.validation_targets, weights) for name in names}
     choices: tuple[tuple[str, Callable], ...] = (("best", np.nanargmin), ("worst", np.nanargmax))
     return tuple(
         Case(f"{word} of {name}", int(choose(error))) for word, choose in choices for name, error in errors.items()
@@ -189,8 +203,11 @@ def _probe(problem: Problem, subspace: Subspace) -> tuple[Callable, Inputs]:
     if not isinstance(posterior, OperatorPosterior):
         return subspace.restrict(posterior.predict), inputs
     side = int(_NUM_ASSESSED**0.5)
-    functions = inputs[_evenly(np.arange(len(inputs)), side)]
-    locations = posterior.locations[_evenly(np.arange(len(posterior.locations)), side)]
+    watched = (
+        _evenly(np.arange(len(all_of_them)), side) if chosen is None else chosen
+        for chosen, all_of_them in zip(problem.probes, (inputs, posterior.locations), strict=True)
+    )
+    functions, locations = (rows[chosen] for rows, chosen in zip((inputs, posterior.locations), watched, strict=True))
     return Partial(prediction.field_at, posterior, subspace, functions), locations
 
 
@@ -198,12 +215,14 @@ def _evenly(values: np.ndarray, count: int = _NUM_ASSESSED) -> np.ndarray:
     return values[np.unique(np.linspace(0, len(values) - 1, min(count, len(values))).round().astype(int))]
 
 
-def relative_l2(predicted: Any, truth: Any) -> np.ndarray:
-    """Error of each function in units of its own size: norms over all of its outputs."""
+def relative_l2(predicted: Any, truth: Any, weights: np.ndarray | None = None) -> np.ndarray:
+    """Error of each function in units of its own size: norms over all of its outputs, or those that have weight."""
     predicted, truth = np.asarray(predicted), np.asarray(truth)
     axes = tuple(range(1, truth.ndim))
-    size = np.sqrt(np.sum(np.square(truth), axis=axes))
-    return np.sqrt(np.sum(np.square(predicted - truth), axis=axes)) / np.where(size > 0, size, np.nan)
+    weights = np.ones(()) if weights is None else weights
+    size = np.sqrt(np.sum(weights * np.square(truth), axis=axes))
+    error = np.sqrt(np.sum(weights * np.square(predicted - truth), axis=axes))
+    return error / np.where(size > 0, size, np.nan)
 
 
 def rms(values: np.ndarray) -> float:
@@ -211,24 +230,41 @@ def rms(values: np.ndarray) -> float:
     return float(np.sqrt(np.mean(np.square(values))))
 
 
-def accuracy(result: MethodResult, truth: np.ndarray, *, is_field: bool = False) -> dict[str, float]:
+def accuracy(
+    predicted: Prediction, truth: np.ndarray, *, is_field: bool = False, weights: np.ndarray | None = None
+) -> dict[str, float]:
     """Error of the mean, width of the error bars, and how often they hold the truth.
 
     Of a field the error is also given relative to the size of each function's own.
+
+    Args:
+        predicted: What was predicted.
+        truth: What it should have been.
+        is_field: Whether each row is a field.
+        weights: How much each output counts; the same if not given.
     """
-    predicted = result.prediction
-    low, high = (predicted.epistemic_quantiles[i] for i in (0, -1))
-    errors = {"relative_l2": relative_l2(predicted.mean, truth)} if is_field else {}
-    return {
-        **{name: float(np.nanmean(values)) for name, values in errors.items()},
-        "rmse": rms(predicted.mean - truth),
-        "mse": rms(predicted.mean - truth) ** 2,
-        "crps": float(np.mean(predicted.crps)) if predicted.crps is not None else float("nan"),
-        "mean_epistemic_std": float(np.mean(predicted.epistemic_std)),
-        "mean_total_std": float(np.mean(predicted.total_std)),
+
+    def average(values: np.ndarray) -> float:
+        return float(np.average(values, weights=weights))
+
+    def coverage(quantiles: np.ndarray) -> float:
+        return average((quantiles[0] <= truth) & (truth <= quantiles[-1]))
+
+    mse = average(np.square(predicted.mean - truth))
+    values = {
+        "rmse": mse**0.5,
+        "mse": mse,
+        "crps": float("nan") if predicted.crps is None else average(predicted.crps),
+        "mean_epistemic_std": average(predicted.epistemic_std),
+        "mean_total_std": average(predicted.total_std),
         "band_level": float(predicted.levels[-1] - predicted.levels[0]),
-        "band_coverage": float(np.mean((low <= truth) & (truth <= high))),
+        "band_coverage": coverage(predicted.epistemic_quantiles),
     }
+    if len(predicted.total_quantiles):
+        values["observation_band_coverage"] = coverage(predicted.total_quantiles)
+    if is_field:
+        values["relative_l2"] = float(np.nanmean(relative_l2(predicted.mean, truth, weights)))
+    return values
 
 
 def agreement(result: MethodResult, reference: MethodResult) -> dict[str, float]:

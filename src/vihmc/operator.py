@@ -9,7 +9,7 @@ selection, whatever no kept parameter touches is computed once (:mod:`vihmc.rest
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import jax
@@ -21,7 +21,7 @@ from jaxtyping import Array, Float
 from vihmc.errors import InputError
 from vihmc.layout import ParamLayout
 from vihmc.models.deeponet import DeepONet
-from vihmc.pairs import PairTargets, factorise, half_squared_error, log_likelihood
+from vihmc.pairs import PairTargets, factorise, half_squared_error, log_likelihood, weigh
 from vihmc.posterior import Posterior, as_finite, as_positive
 from vihmc.restricted import RestrictedOperator
 from vihmc.shards import ShardedDensity, check_shards
@@ -62,6 +62,7 @@ class OperatorPosterior(Posterior):
         *,
         prior_std: Any,
         noise_std: Any,
+        weights: Any = None,
         dtype: str = "float32",
     ) -> "OperatorPosterior":
         """Check the data and build the posterior.
@@ -73,16 +74,22 @@ class OperatorPosterior(Posterior):
             targets: The field of each function at each location, (functions, locations).
             prior_std: Prior standard deviation of every weight and bias.
             noise_std: Standard deviation of the observation noise.
+            weights: How often each value was observed, of the shape of `targets`; zero where there is none, whatever
+                number stands there. Once each if not given.
             dtype: What the networks compute in.
 
         Raises:
-            InputError: If shapes disagree, data are not finite, a std is not positive, or 64-bit floats are off.
+            InputError: If shapes disagree, data are not finite, a std is not positive, a weight is negative, or 64-bit
+                floats are off.
         """
         if jnp.result_type(float) != jnp.float64:
             raise InputError(
                 "`jax_enable_x64` must be on for an operator, got off: the energy of millions of pairs needs float64 "
                 "sums. Call jax.config.update('jax_enable_x64', True); the networks still compute in `dtype`."
             )
+        if weights is not None:
+            weights = _check_weights(weights, targets, dtype)
+            targets = np.where(weights > 0, targets, 0.0)
         functions, locations, targets = (
             as_finite(name, value, dtype)
             for name, value in (("functions", functions), ("locations", locations), ("targets", targets))
@@ -104,8 +111,21 @@ class OperatorPosterior(Posterior):
             noise_std=_one_std("noise_std", noise_std, "the standard deviation of the observation noise"),
             model=model,
             locations=locations,
-            factors=factorise(np.asarray(targets), targets.dtype)._replace(values=targets),
+            factors=(
+                factorise(np.asarray(targets), targets.dtype)._replace(values=targets)
+                if weights is None
+                else weigh(np.asarray(targets), weights, targets.dtype)
+            ),
         )
+
+    @property
+    def weights(self) -> Array | None:
+        """How often each value was observed; None for once each."""
+        return self.factors.weights
+
+    def reweighted(self, weights: Float[Array, "functions locations"]) -> "OperatorPosterior":
+        """The posterior of the same values, observed more or less often: zero leaves one out."""
+        return replace(self, factors=weigh(np.asarray(self.targets), np.asarray(weights), self.targets.dtype))
 
     def predict(self, theta: Vector, inputs: Inputs) -> Float[Array, "functions locations"]:
         """Run the operator on functions, at the training locations."""
@@ -125,12 +145,14 @@ class OperatorPosterior(Posterior):
             return self._from_error(half_squared_error(factors, self.factors))
         functions, locations = self.inputs[batch.functions], self.locations[batch.locations]
         predicted = self.model.apply_pairs(self._params(theta), functions, locations)
-        residual = self.targets[batch.functions][:, batch.locations] - predicted
-        scale = self.targets.size / residual.size
-        return self._from_error(scale * 0.5 * jnp.sum(residual**2))
+        squares = (self.targets[batch.functions][:, batch.locations] - predicted) ** 2
+        if self.weights is not None:
+            squares = self.weights[batch.functions][:, batch.locations] * squares
+        scale = self.targets.size / squares.size
+        return self._from_error(scale * 0.5 * jnp.sum(squares))
 
     def _from_error(self, error: Array) -> Array:
-        return log_likelihood(error, noise_std=self.noise_std, num_pairs=self.targets.size)
+        return log_likelihood(error, noise_std=self.noise_std, num_observations=self.factors.num_observations)
 
     def minibatch(self, rng_key: Key, *, batch_size: int | None, num_locations: int | None = None) -> Any:
         """Draw some functions and some locations; all of them where no number is given.
@@ -147,9 +169,10 @@ class OperatorPosterior(Posterior):
             locations = jax.random.randint(key_locations, (num_locations,), 0, length)
         return PairBatch(jax.random.permutation(key_functions, num_functions)[:batch_size], locations)
 
-    def sum_squared_gradients(self, theta: Vector, inputs: Inputs) -> Vector:
+    def sum_squared_gradients(self, theta: Vector, inputs: Inputs, weights: Array | None = None) -> Vector:
         """Exact sums of squared derivatives over all functions in `inputs` and all locations."""
-        return self.layout.ravel(self.model.sum_squared_gradients(self._params(theta), inputs, self.locations))
+        sums = self.model.sum_squared_gradients(self._params(theta), inputs, self.locations, weights)
+        return self.layout.ravel(sums)
 
     def restrict(self, subspace: Subspace, *, num_shards: int | None = None) -> Callable[[Array], Array]:
         """The log density as a function of the kept parameters, with everything frozen computed once.
@@ -184,6 +207,18 @@ def _one_std(name: str, value: Any, meaning: str) -> Array:
     if std.ndim:
         raise InputError(f"`{name}` must be one number for an operator, got {value}. It is {meaning}.")
     return std
+
+
+def _check_weights(weights: Any, targets: Any, dtype: str) -> np.ndarray:
+    weights = np.asarray(as_finite("weights", weights, dtype))
+    if weights.shape != np.shape(targets):
+        raise InputError(f"`weights` must have the shape of `targets`, {np.shape(targets)}, got {weights.shape}.")
+    if np.min(weights) < 0 or not np.any(weights):
+        raise InputError(
+            f"`weights` must not be negative, nor all zero, got a smallest of {np.min(weights):g} and a sum of "
+            f"{np.sum(weights):g}. Each is how often a value was observed."
+        )
+    return weights
 
 
 def _check_widths(model: DeepONet, functions: Array, locations: Array) -> None:

@@ -11,11 +11,15 @@ to the rounding of the arithmetic:
     \partial E/\partial T = T\,(B^\top B) - R\,(L^\top B) + c\,\mathbf 1 (\mathbf 1^\top B)
 
 The same trick for the value, :math:`\langle B^\top B, T^\top T\rangle - 2\langle L^\top B, R^\top T\rangle + \dots`,
-cancels to a few tenths of a nat in float32, enough to spoil the decision to accept. The value is therefore the residual
-form, in chunks, summed in float64; a compiled program that asks for the gradient alone never computes it.
+cancels in float32, to an error of several nats on Burgers, and spoils the decision to accept. The value is therefore
+the residual form, in chunks, summed in float64; a compiled program that asks for the gradient alone never computes it.
+
+Pairs may have weights, :math:`\tfrac12 \sum_{ux} w_{ux} r_{ux}^2`: how often each was observed, zero for never. Weights
+do not factorise, so value and gradient are both formed from all residuals; sets with weights are small.
 """
 
 import math
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -38,6 +42,12 @@ class PairTargets(NamedTuple):
     left: Float[Array, "functions rank"]
     right: Float[Array, "locations rank"]
     total: Float[Array, ""]
+    weights: Float[Array, "functions locations"] | None = None
+
+    @property
+    def num_observations(self) -> Array | int:
+        """How many values were observed, each as often as it was."""
+        return self.values.size if self.weights is None else jnp.sum(self.weights)
 
 
 class Summary(NamedTuple):
@@ -62,6 +72,13 @@ def factorise(values: Float[np.ndarray, "functions locations"], dtype: Any) -> P
     return PairTargets(*(jnp.asarray(array, dtype) for array in (exact, left, right, exact.sum())))
 
 
+def weigh(values: Float[np.ndarray, "functions locations"], weights: np.ndarray, dtype: Any) -> PairTargets:
+    """Targets with weights; they have no factors."""
+    left, right = (jnp.zeros((length, 0), dtype) for length in values.shape)
+    total = jnp.asarray(np.sum(weights * values), dtype)
+    return PairTargets(jnp.asarray(values, dtype), left, right, total, jnp.asarray(weights, dtype))
+
+
 def summarise(factor: Float[Array, "n latent"], basis: Float[Array, "n rank"]) -> Summary:
     """Reduce one side to its Gram matrix, its product with the targets' factor, and its sum."""
     return Summary(factor.T @ factor, basis.T @ factor, factor.sum(axis=0))
@@ -70,11 +87,11 @@ def summarise(factor: Float[Array, "n latent"], basis: Float[Array, "n rank"]) -
 @jax.custom_vjp
 def half_squared_error(factors: Factors, targets: PairTargets) -> Float[Array, ""]:
     """Half the sum of squared residuals."""
-    return residual_form(factors, targets.values)
+    return residual_form(factors, targets)
 
 
 def _forward(factors: Factors, targets: PairTargets) -> tuple[Array, tuple[Factors, PairTargets]]:
-    return residual_form(factors, targets.values), (factors, targets)
+    return residual_form(factors, targets), (factors, targets)
 
 
 def _backward(residual: tuple[Factors, PairTargets], cotangent: Array) -> tuple[Factors, None]:
@@ -86,8 +103,11 @@ half_squared_error.defvjp(_forward, _backward)
 
 
 def error_gradient(factors: Factors, targets: PairTargets) -> Factors:
-    """Gradient of half the squared error with respect to both sides and the bias, in Gram form."""
+    """Gradient of half the squared error with respect to both sides and the bias, in Gram form if it can be."""
     branch, trunk, bias = factors
+    if targets.weights is not None:
+        residual = targets.weights * (branch @ trunk.T + bias - targets.values)
+        return Factors(residual @ trunk, residual.T @ branch, jnp.sum(residual))
     of_branch, of_trunk = summarise(branch, targets.left), summarise(trunk, targets.right)
     num_pairs = branch.shape[0] * trunk.shape[0]
     return Factors(
@@ -97,34 +117,38 @@ def error_gradient(factors: Factors, targets: PairTargets) -> Factors:
     )
 
 
-def residual_form(factors: Factors, values: Float[Array, "functions locations"]) -> Float[Array, ""]:
+def residual_form(factors: Factors, targets: PairTargets) -> Float[Array, ""]:
     """Half the sum of squared residuals, a chunk of functions at a time, summed in the widest float there is."""
     branch, trunk, bias = factors
+    values, weights = targets.values, targets.weights
     length, width = values.shape
     chunk = max(1, min(length, int(_CHUNK_BYTES / (width * values.dtype.itemsize))))
     wide = jnp.result_type(float)
 
-    def of_rows(rows: Array, targets: Array) -> Array:
-        residual = rows @ trunk.T + bias - targets
-        return 0.5 * jnp.sum(jnp.square(residual.astype(wide)))
+    def of_rows(rows: tuple[Array, Array, Array | None]) -> Array:
+        part, target, weight = rows
+        squares = jnp.square((part @ trunk.T + bias - target).astype(wide))
+        return 0.5 * jnp.sum(squares if weight is None else weight * squares)
 
     def body(index: Array, total: Array) -> Array:
-        rows = jax.lax.dynamic_slice_in_dim(branch, index * chunk, chunk)
-        return total + of_rows(rows, jax.lax.dynamic_slice_in_dim(values, index * chunk, chunk))
+        take = partial(jax.lax.dynamic_slice_in_dim, start_index=index * chunk, slice_size=chunk)
+        return total + of_rows(jax.tree.map(take, (branch, values, weights)))
 
     whole = length // chunk
     total = jax.lax.fori_loop(0, whole, body, jnp.zeros((), wide))
-    return total if whole * chunk == length else total + of_rows(branch[whole * chunk :], values[whole * chunk :])
+    if whole * chunk == length:
+        return total
+    return total + of_rows(jax.tree.map(lambda leaf: leaf[whole * chunk :], (branch, values, weights)))
 
 
-def log_likelihood(error: Array, *, noise_std: Array, num_pairs: int) -> Float[Array, ""]:
+def log_likelihood(error: Array, *, noise_std: Array, num_observations: Array | int) -> Float[Array, ""]:
     """Log likelihood of all pairs from half the sum of their squared residuals."""
-    constant = num_pairs * (jnp.log(noise_std) + 0.5 * math.log(2 * math.pi))
+    constant = num_observations * (jnp.log(noise_std) + 0.5 * math.log(2 * math.pi))
     return -error.astype(jnp.result_type(float)) / noise_std**2 - constant
 
 
 def gram_form(factors: Factors, targets: PairTargets) -> Float[Array, ""]:
-    """The same value from small matrices: cheap, and in float32 wrong by tenths of a nat. For comparison only."""
+    """The same value from small matrices: cheap, and in float32 wrong by nats. For comparison only."""
     branch, trunk, bias = factors
     of_branch, of_trunk = summarise(branch, targets.left), summarise(trunk, targets.right)
     square = jnp.vdot(of_branch.gram, of_trunk.gram) - 2 * jnp.vdot(of_branch.cross, of_trunk.cross)

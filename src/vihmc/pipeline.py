@@ -14,15 +14,16 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
+from jaxtyping import Array
 
 from vihmc import predict as prediction
 from vihmc import sensitivity, vi
 from vihmc.config import MethodConfig, SamplerConfig
 from vihmc.diagnostics import find_bad_chains
 from vihmc.errors import InputError
+from vihmc.mean_field import MeanField
 from vihmc.memory import peak_memory_gb
-from vihmc.posterior import Posterior, check_inputs_like
+from vihmc.posterior import Posterior, Validation, check_inputs_like, check_validation
 from vihmc.predict import Prediction
 from vihmc.samplers import Chains, draw_starts, sample
 from vihmc.samplers.kernel import StepInfo, Tuning
@@ -30,7 +31,7 @@ from vihmc.sensitivity import Scores
 from vihmc.shards import check_shards
 from vihmc.subspace import Subspace, select, whole_space
 from vihmc.types import Inputs, Key, Params
-from vihmc.vi import MeanField, VICheckpoint, VIResult
+from vihmc.vi import VICheckpoint, VIResult
 
 
 class Observer:
@@ -57,6 +58,9 @@ class Observer:
 
     def on_fit(self, fitted: VIResult) -> None:
         """Hear that the first stage has ended."""
+
+    def on_fold(self, done: int) -> None:
+        """Hear how many groups of functions have been left out and predicted."""
 
     def on_steps(self, phase: str, done: int, info: StepInfo) -> None:
         """Hear about the chains: phase, steps done in it, statistics since the last call."""
@@ -125,7 +129,7 @@ def infer(
     config: MethodConfig | None = None,
     *,
     initial_params: Params | None = None,
-    validation: tuple[Inputs, ArrayLike] | None = None,
+    validation: Validation | tuple | None = None,
     observer: Observer | None = None,
     fitted: VIResult | None = None,
     resume: VICheckpoint | None = None,
@@ -136,7 +140,8 @@ def infer(
         posterior: Model, prior, likelihood and data.
         config: Settings of all stages.
         initial_params: Where the fit starts, a tree like the model's; small random numbers if not given.
-        validation: Inputs and targets to follow the fit on, and to score predictions at if so configured.
+        validation: Inputs, targets and, if they differ, weights, to follow the fit on and to score predictions at if so
+            configured.
         observer: Hears about progress.
         fitted: The first stage of an earlier run on the same posterior, to use as it is.
         resume: A checkpoint of the first stage, to go on from.
@@ -165,8 +170,8 @@ def infer(
     q = fitted.q
 
     with observer.stage("sensitivity", 1):
-        inputs = _scoring_inputs(posterior, config, validation)
-        scores = sensitivity.score(posterior, q.mean, q.std, inputs, config.sensitivity, key_scores)
+        inputs, weights = _scoring_inputs(posterior, config, validation)
+        scores = sensitivity.score(posterior, q.mean, q.std, inputs, config.sensitivity, key_scores, weights=weights)
         subspace = select(scores.values, config.selection, mean=q.mean, std=q.std, rng_key=key_selection)
 
     with observer.stage("hmc", config.hmc.num_warmup + config.hmc.num_draws):
@@ -227,9 +232,12 @@ def sample_everything(
     return sample_subspace(posterior, q, whole_space(q.mean), config, rng_key, on_steps=on_steps)
 
 
-def _scoring_inputs(posterior: Posterior, config: MethodConfig, validation: tuple[Inputs, ArrayLike] | None) -> Inputs:
+def _scoring_inputs(
+    posterior: Posterior, config: MethodConfig, validation: Validation | tuple | None
+) -> tuple[Inputs, Array | None]:
     if config.sensitivity.inputs == "training":
-        return posterior.inputs
+        return posterior.inputs, posterior.weights
     if validation is None:
         raise InputError("`sensitivity.inputs` must be 'training' without validation data, got 'validation'.")
-    return check_inputs_like("validation", validation[0], posterior.inputs)
+    checked = check_validation(posterior, validation)
+    return checked.inputs, None if checked.weights is None else jnp.asarray(checked.weights)

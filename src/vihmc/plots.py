@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +12,7 @@ from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullFormatt
 
 from vihmc.evaluation import HMC, VI, VIHMC, MethodResult, RunResult
 from vihmc.operator import OperatorPosterior
-from vihmc.plots_operator import fields, layers
+from vihmc.plots_operator import fields, layers, spectra
 from vihmc.problems.sine import TABLE_1_COLUMNS, table_1_order
 from vihmc.style import BLUE, GREY, METHOD_STYLE, RED, SAMPLES, finish, row_of_axes
 from vihmc.subspace import captured_share
@@ -26,8 +27,10 @@ def run_figures(result: RunResult) -> dict[str, Figure]:
         builders |= {"predictions": predictions, "uncertainty": uncertainty}
     if isinstance(result.problem.posterior, OperatorPosterior):
         builders["layers"] = layers
-    if result.cases:
+    if result.problem.grid is not None:
         builders["fields"] = fields
+    if result.problem.curves is not None:
+        builders |= {f"spectra_{case.title.split()[0]}": partial(spectra, case=case) for case in result.cases}
     if result.problem.name == "sine_small":
         builders["joint"] = joint
     return {name: build(result) for name, build in builders.items()}

@@ -5,9 +5,10 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
-from vihmc.evaluation import VI, VIHMC, MethodResult, RunResult, relative_l2
+from vihmc.evaluation import VI, VIHMC, Case, MethodResult, RunResult, relative_l2
 from vihmc.style import BLUE, GREEN, RED, SAMPLES, finish
 
+NUM_STDS = 3
 DECADES = 6
 """Range of the colours of the scores; smaller ones are all alike."""
 
@@ -46,6 +47,40 @@ def _error(method: MethodResult, truth: np.ndarray, index: int) -> float:
     return float(relative_l2(method.prediction.mean[one], truth[one])[0])
 
 
+def spectra(result: RunResult, case: Case) -> Figure:
+    """One validation function at all sensors, as curves with error bars: a row per method, a column per sensor."""
+    problem = result.problem
+    assert problem.curves is not None
+    assert problem.units is not None
+    panels, axis = problem.curves
+    name, offset, scale = problem.units
+    shape = (len(panels.values), len(axis.values))
+    weights = np.ones(shape) if problem.validation_weights is None else problem.validation_weights[case.index]
+    known = weights.reshape(shape) > 0
+    truth = offset + scale * np.asarray(problem.validation_targets)[case.index].reshape(shape)
+    figure = Figure(figsize=(9, 2.3 * len(result.methods) + 0.7), layout="constrained")
+    grid = figure.subplots(len(result.methods), shape[0], sharex=True, sharey=True, squeeze=False)
+    for row, (method_name, method) in zip(grid, result.methods.items(), strict=True):
+        predicted = method.prediction
+        mean = offset + scale * predicted.mean[case.index].reshape(shape)
+        width = NUM_STDS * scale * predicted.epistemic_std[case.index].reshape(shape)
+        for index, axes in enumerate(row):
+            low, high = mean[index] - width[index], mean[index] + width[index]
+            axes.fill_between(axis.values, low, high, color=BLUE, alpha=0.3, linewidth=0, label=f"± {NUM_STDS} std")
+            axes.plot(axis.values, mean[index], color="black", linewidth=1.5, label="mean")
+            shown = known[index]
+            axes.plot(axis.values[shown], truth[index][shown], "o", color=RED, markersize=3.5, label="data")
+        row[0].set_ylabel(f"{method_name}\n{name}")
+    for value, axes in zip(panels.values, grid[0], strict=True):
+        axes.set_title(f"{panels.name} = {value:.4g} {panels.unit}", fontsize=10)
+    for axes in grid[-1]:
+        axes.set_xlabel(f"{axis.name} ({axis.unit})")
+    handles, labels = grid[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+    figure.suptitle(f"Input {case.index + 1} of the validation set: {case.title}", fontsize=11)
+    return finish(figure)
+
+
 def layers(result: RunResult) -> Figure:
     """Scores of every layer as an image: a row per neuron, a column per input, the bias last."""
     posterior = result.problem.posterior
@@ -73,6 +108,8 @@ def layers(result: RunResult) -> Figure:
         row[0].set_ylabel("neurons", fontsize=9)
     for axes in grid[-1]:
         axes.set_xlabel("inputs", fontsize=8)
-    bar = figure.colorbar(ScalarMappable(norm, "cividis"), ax=grid, shrink=0.85, label="Score S² (u²)", extend="min")
+    bar = figure.colorbar(
+        ScalarMappable(norm, "cividis"), ax=grid, shrink=0.85, label="Score S² (output²)", extend="min"
+    )
     bar.ax.tick_params(labelsize=8)
     return figure

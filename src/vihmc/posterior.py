@@ -11,7 +11,7 @@ pytree whose arrays are its leaves, so compiled functions take it as an argument
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -110,6 +110,11 @@ class Posterior:
         """Length of the leading axis of the data."""
         return self.targets.shape[0]
 
+    @property
+    def weights(self) -> Array | None:
+        """How often each output was observed, of the shape of `targets`; None for once each."""
+        return None
+
     def predict(self, theta: Vector, inputs: Inputs) -> Array:
         """Run the model on a parameter vector."""
         return self.apply(self.layout.unravel(theta), inputs)
@@ -161,17 +166,38 @@ jax.tree_util.register_dataclass(
 )
 
 
-def check_validation(posterior: Posterior, validation: tuple[Inputs, ArrayLike]) -> tuple[Inputs, Array]:
-    """Return validation inputs and targets as arrays, after checking that they are shaped like the training data."""
-    inputs = check_inputs_like("validation", validation[0], posterior.inputs)
-    targets = as_finite("validation", validation[1], posterior.targets.dtype)
+class Validation(NamedTuple):
+    """Data to follow a fit on.
+
+    Attributes:
+        inputs: Like the training inputs.
+        targets: Like the training targets.
+        weights: How often each target was observed, zero for never; once each if not given.
+    """
+
+    inputs: Inputs
+    targets: ArrayLike
+    weights: ArrayLike | None = None
+
+
+def check_validation(posterior: Posterior, validation: Validation | tuple) -> Validation:
+    """Return validation data as arrays, after checking that they are shaped like the training data."""
+    given = Validation(*validation)  # pyrefly: ignore
+    inputs = check_inputs_like("validation", given.inputs, posterior.inputs)
+    targets = as_finite("validation", given.targets, posterior.targets.dtype)
     _check_lengths(inputs, targets)
     if targets.shape[1:] != posterior.targets.shape[1:]:
         raise InputError(
             f"`validation` must have targets of shape (n, …) like the training targets, {posterior.targets.shape[1:]} "
             f"after the first axis, got {targets.shape[1:]}."
         )
-    return inputs, targets
+    if given.weights is None:
+        return Validation(inputs, targets)
+    weights = as_finite("validation", given.weights, targets.dtype)
+    if weights.shape != targets.shape:
+        raise InputError(f"`validation` must have weights of the shape of its targets, {targets.shape}, "
+                         f"got {weights.shape}.")  # fmt: skip
+    return Validation(inputs, targets, weights)
 
 
 def check_inputs_like(name: str, inputs: Inputs, example: Inputs) -> Inputs:

@@ -43,6 +43,8 @@ def score(
     inputs: Inputs,
     config: SensitivityConfig,
     rng_key: Key | None = None,
+    *,
+    weights: Array | None = None,
 ) -> Scores:
     """Score every parameter at `mean`.
 
@@ -53,33 +55,48 @@ def score(
         inputs: Where the prediction matters.
         config: Exact or estimated, and the memory it may take.
         rng_key: Needed for the estimate only.
+        weights: How much each prediction counts, of their shape; the same if not given.
     """
-    predict_fn = as_pytree_function(posterior.predict)
+    num_predictions = jax.eval_shape(as_pytree_function(posterior.predict), mean, inputs).size
+    if weights is not None:
+        num_predictions = jnp.sum(weights)
     if config.method == "random_signs":
         if rng_key is None:
             raise ValueError("`rng_key` is needed to draw random signs, got None.")
+        predict_fn, weighed = _weighed(posterior.predict, inputs, weights)
         squares, error = estimate_squared_gradients(
-            predict_fn, mean, inputs, rng_key, num_probes=config.num_probes, memory_mb=config.memory_mb
+            predict_fn, mean, weighed, rng_key, num_probes=config.num_probes, memory_mb=config.memory_mb
         )
     else:
-        squares = exact_sum_of_squares(posterior, mean, inputs, memory_mb=config.memory_mb)
+        squares = exact_sum_of_squares(posterior, mean, inputs, memory_mb=config.memory_mb, weights=weights)
         error = jnp.zeros_like(squares)
-    num_predictions = jax.eval_shape(predict_fn, mean, inputs).size
     return Scores(std**2 * squares / num_predictions, std**2 * error / num_predictions)
 
 
 def exact_sum_of_squares(
-    posterior: Posterior, mean: Vector, inputs: Inputs, *, memory_mb: float
+    posterior: Posterior, mean: Vector, inputs: Inputs, *, memory_mb: float, weights: Array | None = None
 ) -> Float[Array, " params"]:
     """Exact sums of squared derivatives: the model's own way if it has one, else every gradient, in chunks."""
     if isinstance(posterior, OperatorPosterior):
-        return _structured_squares(posterior, mean, inputs)
-    return sum_squared_gradients(posterior.predict, mean, inputs, memory_mb=memory_mb)
+        return _structured_squares(posterior, mean, inputs, weights)
+    predict_fn, inputs = _weighed(posterior.predict, inputs, weights)
+    return sum_squared_gradients(predict_fn, mean, inputs, memory_mb=memory_mb)
 
 
 @jax.jit
-def _structured_squares(posterior: OperatorPosterior, mean: Array, inputs: Inputs) -> Array:
-    return posterior.sum_squared_gradients(mean, inputs)
+def _structured_squares(posterior: OperatorPosterior, mean: Array, inputs: Inputs, weights: Array | None) -> Array:
+    return posterior.sum_squared_gradients(mean, inputs, weights)
+
+
+def _weighed(predict_fn: PredictFn, inputs: Inputs, weights: Array | None) -> tuple[PredictFn, Inputs]:
+    """Scale predictions by the roots of their weights, which travel with the inputs."""
+    if weights is None:
+        return predict_fn, inputs
+    return Partial(_scaled, as_pytree_function(predict_fn)), (inputs, jnp.sqrt(weights))
+
+
+def _scaled(predict_fn: PredictFn, theta: Array, inputs: tuple[Inputs, Array]) -> Array:
+    return inputs[1] * predict_fn(theta, inputs[0])
 
 
 def sum_squared_gradients(

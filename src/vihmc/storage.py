@@ -28,10 +28,11 @@ from vihmc.config import Config, Settings, VIConfig, build_config, read_toml, to
 from vihmc.diagnostics import to_datatree
 from vihmc.errors import InputError
 from vihmc.evaluation import HMC, RunResult
+from vihmc.mean_field import Bound, MeanField
 from vihmc.operator import OperatorPosterior
 from vihmc.pipeline import Sampled
 from vihmc.posterior import Posterior
-from vihmc.vi import Bound, MeanField, VICheckpoint, VIHistory, VIResult
+from vihmc.vi import VICheckpoint, VIHistory, VIResult
 
 MANY_NAMES = 10_000
 

@@ -6,13 +6,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from vihmc.config import BurgersConfig
 from vihmc.evaluation import HMC, VI, VIHMC, MethodResult, RunResult, accuracy, agreement
 from vihmc.memory import peak_memory_gb
 from vihmc.operator import OperatorPosterior
 from vihmc.pipeline import Sampled
+from vihmc.predict import Prediction
 from vihmc.problems import Problem
-from vihmc.problems.burgers import PUBLISHED
 
 SMALL_MODEL = 200
 """Up to this many parameters the summary lists the mean and std of each by name."""
@@ -27,6 +26,11 @@ def summarise(result: RunResult) -> dict[str, Any]:
     sampled = inference.sampled
     truth = np.asarray(problem.validation_targets)
     captured = float(inference.scores.values[sampled.subspace.kept].sum() / inference.scores.values.sum())
+
+    def accurate(name: str) -> dict[str, float]:
+        weights = problem.validation_weights
+        return accuracy(result.methods[name].prediction, truth, is_field=is_field, weights=weights)
+
     summary: dict[str, Any] = {
         "problem": problem.name,
         "preset": config.preset,
@@ -43,8 +47,8 @@ def summarise(result: RunResult) -> dict[str, Any]:
         "kept_per_leaf": _kept_per_leaf(problem, sampled),
         "vi": _vi(result, names),
         "hmc": _chains(result.methods[VIHMC], result, names),
-        "predictive": accuracy(result.methods[VIHMC], truth, is_field=is_field),
-        "predictive_vi": accuracy(result.methods[VI], truth, is_field=is_field),
+        "predictive": accurate(VIHMC),
+        "predictive_vi": accurate(VI),
         "diagnostics": _diagnostics(result.methods[VIHMC]),
         "peak_memory_gb": peak_memory_gb(),
         "peak_memory_gb_after": result.peak_memory_gb,
@@ -52,13 +56,18 @@ def summarise(result: RunResult) -> dict[str, Any]:
         "versions": {name: version(name) for name in ("vihmc", "jax", "blackjax", "optax", "arviz-stats")},
         "backend": f"{jax.default_backend()}, {config.precision}",
     }
-    if isinstance(config.problem, BurgersConfig) and config.problem.data_file is None:
-        summary["published"] = PUBLISHED
+    if problem.published:
+        summary["published"] = problem.published
+    if problem.splits:
+        summary["reports"] = _reports(result)
+        summary["units"] = "units of the targets" if problem.units is None else problem.units.name
+    if problem.notice:
+        summary["notice"] = problem.notice
     if HMC in result.methods:
         reference = result.methods[HMC]
         summary["reference"] = {
             **_chains(reference, result, names),
-            "predictive": accuracy(reference, truth, is_field=is_field),
+            "predictive": accurate(HMC),
             "diagnostics": _diagnostics(reference),
         }
         summary["agreement_with_reference"] = {
@@ -66,6 +75,42 @@ def summarise(result: RunResult) -> dict[str, Any]:
             "vihmc": agreement(result.methods[VIHMC], reference),
         }
     return summary
+
+
+def _reports(result: RunResult) -> dict[str, Any]:
+    """Accuracy of every method on every split, and on training functions that were left out; with floors to beat."""
+    problem, left_out = result.problem, result.left_out
+    scale = 1.0 if problem.units is None else problem.units.scale
+    truth = np.asarray(problem.validation_targets)
+    parts = {
+        split.name: (split.title, truth, split.weights, split.floors, _predictions(result)) for split in problem.splits
+    }
+    if left_out is not None and problem.folds is not None:
+        number, weights, floors = problem.folds
+        title = f"training inputs, predicted by {int(number.max()) + 1} runs that each left some of them out"
+        targets = np.asarray(problem.posterior.targets)
+        parts["left_out"] = (title, targets, weights, floors, {VI: left_out.vi, VIHMC: left_out.vihmc})
+    return {
+        name: {
+            "title": title,
+            "num_values": float(np.sum(weights)),
+            "floors": {kind: {"rmse": rmse, "rmse_in_units": rmse * scale} for kind, rmse in floors.items()},
+            "methods": {
+                method: _in_units(accuracy(predicted, targets, is_field=True, weights=weights), scale)
+                for method, predicted in predictions.items()
+            },
+        }
+        for name, (title, targets, weights, floors, predictions) in parts.items()
+    }
+
+
+def _predictions(result: RunResult) -> dict[str, Prediction]:
+    return {name: method.prediction for name, method in result.methods.items()}
+
+
+def _in_units(values: dict[str, float], scale: float) -> dict[str, float]:
+    """Also in units of the world."""
+    return values | {f"{name}_in_units": values[name] * scale for name in ("rmse", "crps", "mean_epistemic_std")}
 
 
 def _kept_per_leaf(problem: Problem, sampled: Sampled) -> dict[str, list[int]]:

@@ -15,43 +15,24 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax.typing import ArrayLike
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from vihmc.config import VIConfig
 from vihmc.errors import InputError
 from vihmc.layout import ParamLayout
+from vihmc.mean_field import Bound, MeanField, divergence_to_prior, estimate_elbo, prior_of
+from vihmc.mode import check_loss, maximum_a_posteriori
 from vihmc.optimizers import for_mean, for_spread
-from vihmc.posterior import Posterior, check_validation
+from vihmc.plateau import Plateau
+from vihmc.posterior import Posterior, Validation, check_validation
 from vihmc.sensitivity import exact_sum_of_squares
-from vihmc.types import Inputs, Key, Vector
-
-_NEGLIGIBLE_NATS, _NEGLIGIBLE_SHARE = 0.5, 1e-3
-"""A smaller change over the patience is none, whatever the noise."""
-_COSINE_SHARE = 2 / 3
-"""After this share of the steps a cosine schedule is at a quarter of its rate."""
-
-
-@dataclass(frozen=True, eq=False)
-class MeanField:
-    """Independent Gaussians, one per parameter."""
-
-    mean: Vector
-    std: Vector
-
-    def sample(self, rng_key: Key, num_samples: int) -> Float[Array, "samples params"]:
-        """Draw parameter vectors."""
-        noise = jax.random.normal(rng_key, (num_samples, self.mean.shape[0]), self.mean.dtype)
-        return self.mean + self.std * noise
-
-
-jax.tree_util.register_dataclass(MeanField, data_fields=["mean", "std"], meta_fields=[])
+from vihmc.types import Key, Vector
 
 
 class VIState(NamedTuple):
@@ -86,13 +67,6 @@ class VICheckpoint(NamedTuple):
     state: VIState
     records: np.ndarray
     """One row per record, columns as in :class:`VIHistory`."""
-
-
-class Bound(NamedTuple):
-    """A Monte Carlo estimate of an evidence lower bound."""
-
-    value: float
-    standard_error: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,21 +121,6 @@ class VIResult:
         return message
 
 
-def gaussian_kl(*, of_mean: Array, of_std: Array, from_mean: Array, from_std: Array) -> Array:
-    """KL(N(of_mean, of_std²) ‖ N(from_mean, from_std²)), summed over components."""
-    ratio = of_std / from_std
-    shift = (of_mean - from_mean) / from_std
-    return jnp.sum(0.5 * (ratio**2 + shift**2 - 1) - jnp.log(ratio))
-
-
-def divergence_to_prior(q: MeanField, prior_std: Array, *, objective: str) -> Array:
-    """The divergence term of the objective."""
-    zero, prior_std = jnp.zeros_like(q.mean), jnp.broadcast_to(prior_std, q.mean.shape).astype(q.mean.dtype)
-    if objective == "elbo":
-        return gaussian_kl(of_mean=q.mean, of_std=q.std, from_mean=zero, from_std=prior_std)
-    return gaussian_kl(of_mean=zero, of_std=prior_std, from_mean=q.mean, from_std=q.std)
-
-
 def _as_mean_field(mean: Array, raw_std: Array) -> MeanField:
     return MeanField(mean, jax.nn.softplus(raw_std))
 
@@ -181,7 +140,7 @@ def curvature_std(posterior: Posterior, theta: Vector, *, kl_weight: float = 1.0
 
     It is where the std of q would be if the model were linear, so a fit that starts there has little left to find.
     """
-    squares = exact_sum_of_squares(posterior, theta, posterior.inputs, memory_mb=memory_mb)
+    squares = exact_sum_of_squares(posterior, theta, posterior.inputs, memory_mb=memory_mb, weights=posterior.weights)
     # Noise that differs between outputs enters by its mean precision: this is a start, not a result.
     precision = 1 / posterior.prior_std**2 + squares * jnp.mean(1 / posterior.noise_std**2) / kl_weight
     return (precision**-0.5).astype(theta.dtype)
@@ -222,7 +181,7 @@ def fit(
     rng_key: Key,
     *,
     initial_mean: Vector | None = None,
-    validation: tuple[Inputs, ArrayLike] | None = None,
+    validation: Validation | tuple | None = None,
     resume: VICheckpoint | None = None,
     on_record: Callable[[int, VIInfo], None] | None = None,
     on_checkpoint: Callable[[VICheckpoint], None] | None = None,
@@ -234,14 +193,14 @@ def fit(
         config: Settings of the fit.
         rng_key: Random key; the same key gives the same fit.
         initial_mean: Where the mean starts; small random numbers if not given.
-        validation: Inputs and targets whose error is recorded beside the training error.
+        validation: Inputs, targets and, if they differ, weights, whose error is recorded beside the training error.
         resume: A checkpoint of the same fit, to go on from; the result is that of a fit never interrupted.
         on_record: Called with the number of steps done, those of the search for a mode included, and the mean loss
             since the last call.
         on_checkpoint: Called after every record, once the mode is found, with all that is needed to go on from there.
     """
     _check_sizes(posterior, config)
-    key_start, key_steps, key_bound = jax.random.split(rng_key, 3)
+    key_start, key_steps, key_bound = _keys(rng_key)
     checked = None if validation is None else check_validation(posterior, validation)
     if resume is None:
         if initial_mean is None:
@@ -249,20 +208,21 @@ def fit(
             initial_mean = config.initial_mean_std * noise
         mean = initial_mean.astype(posterior.targets.dtype)
         if config.map_steps:
-            mean = maximum_a_posteriori(posterior, mean, config, jax.random.fold_in(key_start, 1), on_record=on_record)
+            on_loss = None if on_record is None else lambda done, loss: on_record(done, VIInfo(loss))
+            mean = maximum_a_posteriori(posterior, mean, config, jax.random.fold_in(key_start, 1), on_record=on_loss)
         std = config.initial_std
         if std == "curvature":
             std = curvature_std(posterior, mean, kl_weight=config.kl_weight)
         resume = VICheckpoint(init(mean, std, posterior.layout, config), np.zeros((0, len(VIHistory._fields))))
     state, records = resume.state, list(resume.records)
-    plateau = _Plateau(config)
+    plateau = Plateau(config)
     for record in map(VIHistory._make, records):
         plateau.update(float(record.loss), int(record.step))
 
     while int(state.num_steps) < config.num_steps and not plateau.converged:
         count = min(config.record_every, config.num_steps - int(state.num_steps))
         state, loss = _run_chunk(config, state, posterior, key_steps, plateau.scale, count)
-        _check_loss(loss, int(state.num_steps), config)
+        check_loss(loss, int(state.num_steps), config)
         errors = _errors(posterior, state.mean, checked)
         rate = config.learning_rate * float(_scheduled(config, plateau.scale, state.num_steps))
         records.append(np.array([int(state.num_steps), float(loss), rate, *map(float, errors)]))
@@ -273,14 +233,13 @@ def fit(
             on_checkpoint(VICheckpoint(state, np.stack(records)))
 
     q = _as_mean_field(state.mean, state.raw_std)
-    prior = _prior(posterior, q)
-    key_q, key_prior = jax.random.split(key_bound)
     history = VIHistory(*np.stack(records).T)
+    elbo, elbo_of_prior = _bounds(posterior, q, config, key_bound)
     return VIResult(
         q=q,
         history=history._replace(step=history.step.astype(int)),
-        elbo=estimate_elbo(posterior, q, key_q, config.num_bound_samples),
-        elbo_of_prior=estimate_elbo(posterior, prior, key_prior, config.num_bound_samples),
+        elbo=elbo,
+        elbo_of_prior=elbo_of_prior,
         converged=plateau.converged or plateau.is_flat,
         kl_weight=config.kl_weight,
     )
@@ -288,18 +247,24 @@ def fit(
 
 def judge(fitted: VIResult, posterior: Posterior, config: VIConfig, rng_key: Key) -> VIResult:
     """Estimate the bounds of an earlier fit anew, for a posterior that may have another prior or noise."""
+    *_, key_bound = _keys(rng_key)
+    elbo, elbo_of_prior = _bounds(posterior, fitted.q, config, key_bound)
+    return replace(fitted, elbo=elbo, elbo_of_prior=elbo_of_prior, kl_weight=config.kl_weight)
+
+
+def _keys(rng_key: Key) -> tuple[Key, Key, Key]:
+    """Keys of the start, of the steps and of the bounds."""
+    key_start, key_steps, key_bound = jax.random.split(rng_key, 3)
+    return key_start, key_steps, key_bound
+
+
+def _bounds(posterior: Posterior, q: MeanField, config: VIConfig, rng_key: Key) -> tuple[Bound, Bound]:
+    """Bounds of q and of the prior."""
     key_q, key_prior = jax.random.split(rng_key)
-    return replace(
-        fitted,
-        elbo=estimate_elbo(posterior, fitted.q, key_q, config.num_bound_samples),
-        elbo_of_prior=estimate_elbo(posterior, _prior(posterior, fitted.q), key_prior, config.num_bound_samples),
-        kl_weight=config.kl_weight,
+    return (
+        estimate_elbo(posterior, q, key_q, config.num_bound_samples),
+        estimate_elbo(posterior, prior_of(posterior, like=q), key_prior, config.num_bound_samples),
     )
-
-
-def _prior(posterior: Posterior, q: MeanField) -> MeanField:
-    std = jnp.broadcast_to(posterior.prior_std, q.mean.shape).astype(q.mean.dtype)
-    return MeanField(jnp.zeros_like(q.mean), std)
 
 
 def _check_sizes(posterior: Posterior, config: VIConfig) -> None:
@@ -310,74 +275,6 @@ def _check_sizes(posterior: Posterior, config: VIConfig) -> None:
             raise InputError(
                 f"`vi.{name}` must be at most the number of {what}, {posterior.targets.shape[axis]}, got {size}."
             )
-
-
-def _check_loss(loss: Array, num_steps: int, config: VIConfig) -> None:
-    if not np.isfinite(loss):
-        raise InputError(
-            f"`vi.learning_rate` must keep the loss finite, got {config.learning_rate}: the loss is {loss} "
-            f"after {num_steps} steps."
-        )
-
-
-def maximum_a_posteriori(
-    posterior: Posterior,
-    theta: Vector,
-    config: VIConfig,
-    rng_key: Key,
-    *,
-    on_record: Callable[[int, VIInfo], None] | None = None,
-) -> Vector:
-    """Climb to a mode with `map_steps` steps of the configured optimiser and a cosine learning rate."""
-    carry = (theta, for_mean(config, posterior.layout).init(theta))
-    for start in range(0, config.map_steps, config.record_every):
-        count = min(config.record_every, config.map_steps - start)
-        carry, loss = _climb(config, carry, posterior, rng_key, start, count)
-        _check_loss(loss, start + count, config)
-        if on_record is not None:
-            on_record(start + count, VIInfo(loss))
-    return carry[0]
-
-
-@partial(jax.jit, static_argnums=0)
-def _climb(
-    config: VIConfig,
-    carry: tuple[Array, optax.OptState],
-    posterior: Posterior,
-    rng_key: Key,
-    start: Array,
-    count: Array,
-) -> tuple[tuple[Array, optax.OptState], Array]:
-    optimizer = for_mean(config, posterior.layout)
-    decay = optax.cosine_decay_schedule(1.0, max(1, config.map_steps))
-
-    def negative_log_density(theta: Array, batch: Any) -> Array:
-        return -config.kl_weight * posterior.log_prior(theta) - posterior.log_likelihood(theta, batch)
-
-    def body(offset: Array, loop: tuple[Array, optax.OptState, Array]) -> tuple[Array, optax.OptState, Array]:
-        theta, moments, total = loop
-        key = jax.random.fold_in(rng_key, start + offset)
-        batch = posterior.minibatch(key, batch_size=config.batch_size, num_locations=config.num_locations)
-        loss, gradient = jax.value_and_grad(negative_log_density)(theta, batch)
-        direction, moments = optimizer.update(gradient, moments)
-        rate = jnp.asarray(config.learning_rate * decay(start + offset), theta.dtype)
-        return theta - rate * jnp.asarray(direction), moments, total + loss
-
-    theta, moments, total = jax.lax.fori_loop(0, count, body, (*carry, jnp.zeros((), jnp.result_type(float))))
-    return (theta, moments), total / count
-
-
-def estimate_elbo(posterior: Posterior, q: MeanField, rng_key: Key, num_samples: int = 512) -> Bound:
-    """Estimate the evidence lower bound of `q` with its Monte Carlo error."""
-    values = _bound_samples(posterior, q, rng_key, num_samples)
-    return Bound(float(jnp.mean(values)), float(jnp.std(values, ddof=1) / math.sqrt(num_samples)))
-
-
-@partial(jax.jit, static_argnums=3)
-def _bound_samples(posterior: Posterior, q: MeanField, rng_key: Key, num_samples: int) -> Array:
-    kl = divergence_to_prior(q, posterior.prior_std, objective="elbo")
-    noise_keys = jax.random.split(rng_key, num_samples)
-    return jax.lax.map(lambda key: posterior.log_likelihood(q.sample(key, 1)[0]) - kl, noise_keys)
 
 
 @partial(jax.jit, static_argnums=0)
@@ -411,56 +308,11 @@ def _scheduled(config: VIConfig, scale: Array | float, num_steps: Array) -> Arra
 
 
 @jax.jit
-def _errors(posterior: Posterior, mean: Array, validation: tuple[Inputs, Array] | None) -> tuple[Array, Array]:
+def _errors(posterior: Posterior, mean: Array, validation: Validation | None) -> tuple[Array, Array]:
     """Mean square error of the prediction at the mean of q, on training and on validation data."""
-    training = jnp.mean((posterior.predict(mean, posterior.inputs) - posterior.targets) ** 2)
-    if validation is None:
-        return training, jnp.full_like(training, jnp.nan)
-    inputs, targets = validation
-    return training, jnp.mean((posterior.predict(mean, inputs) - targets) ** 2)
 
+    def error(data: Validation) -> Array:
+        return jnp.average((posterior.predict(mean, data.inputs) - data.targets) ** 2, weights=data.weights)
 
-class _Plateau:
-    """Tells when the loss has stopped falling: the last `patience` steps are no better than the ones before.
-
-    "No better" is judged against the scatter of the recorded losses, three standard errors of the difference. A cosine
-    schedule makes any loss flat in the end, so there it is judged while the rate is above a quarter of its start.
-    """
-
-    def __init__(self, config: VIConfig) -> None:
-        self.scale = 1.0
-        self.converged = False
-        self._config = config
-        self._window = max(5, config.plateau_patience // config.record_every)
-        self._losses: list[float] = []
-        self._first_loss: float | None = None
-        self._drops_left = config.plateau_drops if config.schedule == "plateau" else 0
-
-    @property
-    def is_flat(self) -> bool | None:
-        """Whether the loss has stopped changing; None if there are too few records to tell."""
-        if self._first_loss is None or len(self._losses) < 2 * self._window:
-            return None
-        before = np.asarray(self._losses[-2 * self._window : -self._window])
-        after = np.asarray(self._losses[-self._window :])
-        noise = math.sqrt((before.var(ddof=1) + after.var(ddof=1)) / self._window)
-        # A share of what was gained in all: the loss itself has a constant in it that grows with the data.
-        gained = abs(self._first_loss - after.mean())
-        negligible = max(3 * noise, _NEGLIGIBLE_NATS, _NEGLIGIBLE_SHARE * gained)
-        return bool(abs(before.mean() - after.mean()) < negligible)
-
-    def update(self, loss: float, num_steps: int) -> None:
-        self._first_loss = loss if self._first_loss is None else self._first_loss
-        if self._config.schedule == "cosine":
-            if num_steps <= _COSINE_SHARE * self._config.num_steps:
-                self._losses.append(loss)
-            return
-        self._losses.append(loss)
-        if not self.is_flat:
-            return
-        if self._drops_left:
-            self._drops_left -= 1
-            self.scale *= self._config.plateau_factor
-            self._losses.clear()
-        else:
-            self.converged = self._config.stop_when_converged
+    training = error(Validation(posterior.inputs, posterior.targets, posterior.weights))
+    return training, jnp.full_like(training, jnp.nan) if validation is None else error(validation)

@@ -124,25 +124,43 @@ class DeepONet:
             locations if self.trunk_features is None else self.trunk_features(locations),
         )
 
-    def sum_squared_gradients(self, params: Params, functions: Array, locations: Array) -> Params:
-        r"""Exact :math:`\sum_{u,x} (\partial F(u, x)/\partial\theta_i)^2` over all pairs, none of which is formed.
+    def sum_squared_gradients(
+        self,
+        params: Params,
+        functions: Float[Array, "functions sensors"],
+        locations: Float[Array, "locations dims"],
+        weights: Float[Array, "functions locations"] | None = None,
+    ) -> Params:
+        r"""Exact :math:`\sum_{u,x} w_{ux} (\partial F(u, x)/\partial\theta_i)^2`, no pair of which is formed.
 
         For a weight of the branch :math:`\partial F/\partial\theta = t(x) \cdot \partial b(u)/\partial\theta`, whose
         squares over all x sum to :math:`\sum_m \lambda_m (e_m \cdot \partial b/\partial\theta)^2` with the eigenpairs
         of :math:`T^\top T`: one backward pass of the branch per eigenvector, and the same the other way round.
+        With weights every function has eigenpairs of its own, of :math:`T^\top \mathrm{diag}(w_u)\, T`.
         """
         branch, trunk, _ = self.factors(params, functions, locations)
         functions, locations = self.features(functions, locations)
         sums = {
-            "branch": self.branch.sum_squared_gradients(params["branch"], functions, _directions(trunk)),
-            "trunk": self.trunk.sum_squared_gradients(params["trunk"], locations, _directions(branch)),
+            "branch": self.branch.sum_squared_gradients(params["branch"], functions, _directions(trunk, weights)),
+            "trunk": self.trunk.sum_squared_gradients(
+                params["trunk"], locations, _directions(branch, None if weights is None else weights.T)
+            ),
         }
         if self.output_bias:
-            sums["bias"] = jnp.asarray(branch.shape[0] * trunk.shape[0], branch.dtype)
+            total = branch.shape[0] * trunk.shape[0] if weights is None else jnp.sum(weights)
+            sums["bias"] = jnp.asarray(total, branch.dtype)
         return sums
 
 
-def _directions(factor: Float[Array, "n latent"]) -> Float[Array, "latent latent"]:
-    r"""Rows :math:`\sqrt{\lambda_m} e_m` with the eigenpairs of the factor's Gram matrix."""
-    values, vectors = jnp.linalg.eigh(factor.T @ factor)
+def _directions(
+    factor: Float[Array, "n latent"], weights: Float[Array, "m n"] | None
+) -> Float[Array, "latent latent"] | Float[Array, "latent m latent"]:
+    r"""Rows :math:`\sqrt{\lambda_m} e_m` with the eigenpairs of the factor's Gram matrix; or of one per weighing."""
+    if weights is not None:
+        return jnp.swapaxes(jax.vmap(lambda weight: _roots((weight[:, None] * factor).T @ factor))(weights), 0, 1)
+    return _roots(factor.T @ factor)
+
+
+def _roots(gram: Float[Array, "latent latent"]) -> Float[Array, "latent latent"]:
+    values, vectors = jnp.linalg.eigh(gram)
     return (vectors * jnp.sqrt(jnp.maximum(values, 0))).T

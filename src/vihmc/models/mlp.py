@@ -88,13 +88,16 @@ class MLP:
         return outputs + layer["bias"] if "bias" in layer else outputs
 
     def sum_squared_gradients(
-        self, params: Params, inputs: Float[Array, "n inputs"], directions: Float[Array, "m outputs"]
+        self,
+        params: Params,
+        inputs: Float[Array, "n inputs"],
+        directions: Float[Array, "m outputs"] | Float[Array, "m n outputs"],
     ) -> Params:
         r"""Sums of squared derivatives, :math:`\sum_{d,n} (\partial\, (d \cdot F(x_n)) / \partial \theta_i)^2`.
 
         For one direction d the derivative of sample n with respect to ``weight[i, j]`` is a product
         :math:`A_{ni} \Delta_{nj}`, so its squares sum over samples as :math:`(A^2)^\top (\Delta^2)`: one matrix product
-        per layer and direction instead of one gradient per sample.
+        per layer and direction instead of one gradient per sample. Directions may differ from sample to sample.
         """
         entering, slopes = [], []
         hidden = inputs
@@ -107,7 +110,7 @@ class MLP:
         squares_entering = [leaf**2 for leaf in entering]
 
         def add_direction(total: Params, direction: Array) -> tuple[Params, None]:
-            delta = jnp.broadcast_to(direction, (inputs.shape[0], direction.shape[0]))
+            delta = jnp.broadcast_to(direction, (inputs.shape[0], direction.shape[-1]))
             layers = []
             for index in reversed(range(self.num_layers)):
                 square = delta**2

@@ -4,9 +4,7 @@ Initial conditions are random periodic fields, the operator maps each to its evo
 The trunk sees :math:`(t, \sin 2\pi x, \sin 4\pi x, \cos 2\pi x, \cos 4\pi x)`, so predictions are periodic.
 """
 
-import contextlib
 import hashlib
-import os
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,12 +18,14 @@ from vihmc.models.deeponet import DeepONet
 from vihmc.models.features import PeriodicFeatures
 from vihmc.operator import OperatorPosterior
 from vihmc.problems.burgers_solver import SPECTRA, interpolate, random_fields, solve
+from vihmc.problems.cache import cached
 from vihmc.problems.problem import Grid, Problem
 
 PUBLISHED = {
     "relative_l2": {"VI": 0.038, "VI-HMC": 0.0752},
     "mse": {"VI-HMC": 2.9e-4},
-    "acceptance_at_2e-4": {"HMC": 0.10, "VI-HMC": 0.87},
+    "step_size": 2e-4,
+    "acceptance": {"HMC": 0.10, "VI-HMC": 0.87},
     "seconds_per_draw": {"HMC": 13.9, "VI-HMC": 6.27},
     "step_at_80_percent": {"HMC": 1.0e-4, "VI-HMC": 5.0e-4},
     "num_params": 172_401,
@@ -44,7 +44,7 @@ class OperatorData(NamedTuple):
 
 def build(config: BurgersConfig) -> Problem:
     """Make or load the data, and build the posterior."""
-    data = load_file(Path(config.data_file)) if config.data_file else cached(config)
+    data = load_file(Path(config.data_file)) if config.data_file else load_generated(config)
     num_functions, wanted = len(data.functions), config.num_training + config.num_validation
     if num_functions < wanted:
         raise InputError(
@@ -70,6 +70,7 @@ def build(config: BurgersConfig) -> Problem:
         jax.numpy.asarray(data.fields[validation], dtype),
         initial_params=model.init,
         grid=Grid.of(data.locations),
+        published={} if config.data_file else PUBLISHED,
     )
 
 
@@ -104,33 +105,15 @@ def generate(config: BurgersConfig) -> OperatorData:
     return OperatorData(fields[:, 0], grid.astype(np.float32), fields.reshape(num_fields, -1))
 
 
-def cached(config: BurgersConfig) -> OperatorData:
+def load_generated(config: BurgersConfig) -> OperatorData:
     """Return the data of a configuration, from disk if they were made before; the file's name tells its settings."""
-    path = cache_directory() / cache_name(config)
-    if path.exists():
-        try:
-            return load_file(path)
-        except InputError:
-            pass  # half a file, from a disk that ran full: make it again
-    data = generate(config)
-    # Written beside and renamed, so that two runs at once never read half a file.
-    part = path.with_name(f"{path.stem}-{os.getpid()}.part.npz")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        np.savez(part, branch_in=data.functions, trunk_in=data.locations, solution=data.fields)
-        part.replace(path)
-    except OSError:
-        # A cache that cannot be written costs time, not results.
-        with contextlib.suppress(OSError):
-            part.unlink(missing_ok=True)
-    return data
 
+    def make() -> dict[str, np.ndarray]:
+        data = generate(config)
+        return {"branch_in": data.functions, "trunk_in": data.locations, "solution": data.fields}
 
-def cache_directory() -> Path:
-    """Where generated data live: VIHMC_CACHE, or the user's cache directory."""
-    if given := os.environ.get("VIHMC_CACHE"):
-        return Path(given)
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "vihmc"
+    arrays = cached(cache_name(config), make)
+    return OperatorData(arrays["branch_in"], arrays["trunk_in"], arrays["solution"])
 
 
 def cache_name(config: BurgersConfig) -> str:

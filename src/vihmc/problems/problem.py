@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Array
 
-from vihmc.config import BurgersConfig, Settings, SineConfig
+from vihmc.config import BurgersConfig, ConeConfig, Settings, SineConfig
 from vihmc.posterior import Posterior
 from vihmc.types import Inputs, Key, Params
 
@@ -30,6 +30,52 @@ class Grid(NamedTuple):
         return cls(times, positions) if np.array_equal(full, locations) else None
 
 
+class Axis(NamedTuple):
+    """A coordinate of the locations."""
+
+    name: str
+    unit: str
+    values: np.ndarray
+
+
+class Units(NamedTuple):
+    """What a prediction is in the world: ``offset + scale · prediction``, in units of `name`."""
+
+    name: str
+    offset: float
+    scale: float
+
+
+class Split(NamedTuple):
+    """Some of the validation outputs, reported on their own.
+
+    Attributes:
+        name: A word.
+        title: A few words.
+        weights: How much each output counts, of the shape of the targets.
+        floors: Root mean square errors of simpler predictors, by name, to be beaten.
+    """
+
+    name: str
+    title: str
+    weights: np.ndarray
+    floors: dict[str, float]
+
+
+class Folds(NamedTuple):
+    """Groups of training functions; each is predicted by a fit to the others.
+
+    Attributes:
+        number: The group of each function.
+        weights: How much each output counts in the error, of the shape of the targets.
+        floors: Root mean square errors of simpler predictors that left out the same.
+    """
+
+    number: np.ndarray
+    weights: np.ndarray
+    floors: dict[str, float]
+
+
 @dataclass(frozen=True, eq=False)
 class Problem:
     """A posterior, and what its results are judged against.
@@ -42,6 +88,14 @@ class Problem:
         labels: Names of the parameters a person would use, where they have any.
         initial_params: Draws where the fit starts; small random numbers if there is none.
         grid: Times and positions of the locations of an operator, if they are a grid.
+        validation_weights: How often each validation output was observed, zero for never; once each if not given.
+        splits: Parts of the validation outputs to report on one by one.
+        folds: Groups of training functions to leave out in turn, if that is to be done.
+        units: What predictions are in the world, if they are normalised.
+        curves: Coordinates of the locations of an operator whose fields are curves, one panel each; panels first.
+        probes: Functions and locations whose predictions are watched for convergence; None for evenly spread ones.
+        published: What the paper reports on this problem, if these are its data.
+        notice: A sentence that whoever runs it should read.
     """
 
     name: str
@@ -51,6 +105,14 @@ class Problem:
     labels: tuple[str, ...] = field(default=())
     initial_params: Callable[[Key], Params] | None = None
     grid: Grid | None = None
+    validation_weights: np.ndarray | None = None
+    splits: tuple[Split, ...] = ()
+    folds: Folds | None = None
+    units: Units | None = None
+    curves: tuple[Axis, Axis] | None = None
+    probes: tuple[np.ndarray | None, np.ndarray | None] = (None, None)
+    published: dict[str, Any] = field(default_factory=dict)
+    notice: str | None = None
 
     @property
     def param_names(self) -> tuple[str, ...]:
@@ -60,7 +122,11 @@ class Problem:
 
 def build_problem(config: Settings) -> Problem:
     """Build the problem that a configuration describes."""
-    from vihmc.problems import burgers, sine
+    from vihmc.problems import burgers, cone, sine
 
-    builders: dict[type, Callable[[Any], Problem]] = {SineConfig: sine.build, BurgersConfig: burgers.build}
+    builders: dict[type, Callable[[Any], Problem]] = {
+        SineConfig: sine.build,
+        BurgersConfig: burgers.build,
+        ConeConfig: cone.build,
+    }
     return builders[type(config)](config)

@@ -1,8 +1,4 @@
-"""The loop over draws that all kernels share: many chains at once, compiled once, in chunks.
-
-Step `t` of chain `c` has the key ``fold_in(fold_in(rng_key, c), t)``. Draws therefore depend neither on the length of
-a chunk nor on how often a person looked.
-"""
+"""Draws of many chains, in chunks, for all kernels."""
 
 import time
 from collections.abc import Callable
@@ -11,11 +7,11 @@ from functools import partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from vihmc.samplers.kernel import Kernel, StepInfo, Tuning
+from vihmc.samplers.loop import run_chunk, start_loop
 from vihmc.tracing import as_pytree_function
 from vihmc.types import Key, LogDensity
 
@@ -70,13 +66,15 @@ def run_chains(
         dtype: What positions are stored in; as they are computed if not given.
         on_chunk: Called with the draws done so far and the statistics of the last chunk, arrays (draw, chain).
     """
-    chunk = partial(_run_chunk, kernel, chunk_size, thin, as_pytree_function(logdensity_fn))
-    jax.block_until_ready(chunk(state, tuning, rng_key, 0, 0))  # compiles, and draws nothing
+    loop = start_loop(state, float(tuning.step_size), tuning.inverse_mass_matrix.dtype)
+    chunk = partial(run_chunk, kernel, chunk_size, as_pytree_function(logdensity_fn))
+    # Compiles, and draws nothing.
+    jax.block_until_ready(chunk(loop, tuning, rng_key, start=0, count=0, thin=thin))
     pieces = []
     began = time.perf_counter()
     for start in range(0, num_draws, chunk_size):
         count = min(chunk_size, num_draws - start)
-        state, outputs = chunk(state, tuning, rng_key, start, count)
+        loop, outputs = chunk(loop, tuning, rng_key, start=start, count=count, thin=thin)
         position, log_density, info = jax.tree.map(partial(_first, count), outputs)
         pieces.append((position.astype(dtype or position.dtype), log_density, *info))
         if on_chunk is not None:
@@ -88,7 +86,8 @@ def run_chains(
 
 
 def _first(count: int, leaf: Array) -> np.ndarray:
-    return np.asarray(leaf[:count])
+    # A slice of NumPy's, which shares the memory; one of JAX's would compile a program for every length.
+    return np.asarray(leaf)[:count]
 
 
 def init_chains(logdensity_fn: LogDensity, kernel: Kernel, positions: Float[Array, "chains dim"]) -> Any:
@@ -99,52 +98,3 @@ def init_chains(logdensity_fn: LogDensity, kernel: Kernel, positions: Float[Arra
 @partial(jax.jit, static_argnums=0)
 def _init(kernel: Kernel, logdensity_fn: LogDensity, positions: Array) -> Any:
     return kernel.for_all_chains(lambda position: kernel.init(position, logdensity_fn))(positions)
-
-
-def step_chains(
-    kernel: Kernel, logdensity_fn: LogDensity, state: Any, tuning: Tuning, rng_key: Key, index: Array
-) -> tuple[Any, StepInfo]:
-    """Take step number `index` with every chain, each with a key of its own."""
-    num_chains = jax.tree.leaves(state)[0].shape[0]
-    keys = jax.vmap(lambda chain: jax.random.fold_in(jax.random.fold_in(rng_key, chain), index))(jnp.arange(num_chains))
-    return kernel.for_all_chains(lambda key, one: kernel.step(key, one, logdensity_fn, tuning))(keys, state)
-
-
-@partial(jax.jit, static_argnums=(0, 1, 2))
-def _run_chunk(
-    kernel: Kernel,
-    chunk_size: int,
-    thin: int,
-    logdensity_fn: LogDensity,
-    state: Any,
-    tuning: Tuning,
-    rng_key: Key,
-    start: Array,
-    count: Array,
-) -> tuple[Any, tuple[Array, Array, StepInfo]]:
-    """Take `count` draws, at most `chunk_size`: the count is traced, so a short last chunk compiles nothing."""
-
-    def draw(index: Array, state: Any) -> tuple[Any, StepInfo]:
-        def one(offset: Array, carry: tuple[Any, StepInfo]) -> tuple[Any, StepInfo]:
-            state, total = carry
-            state, info = step_chains(kernel, logdensity_fn, state, tuning, rng_key, index * thin + offset)
-            return state, StepInfo(
-                total.acceptance_rate + info.acceptance_rate / thin,
-                total.is_divergent | info.is_divergent,
-                info.energy,
-                total.num_gradients + info.num_gradients,
-            )
-
-        shapes = jax.eval_shape(lambda s: step_chains(kernel, logdensity_fn, s, tuning, rng_key, index)[1], state)
-        zero = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-        return jax.lax.fori_loop(0, thin, one, (state, zero))
-
-    def body(offset: Array, carry: tuple[Any, Any]) -> tuple[Any, Any]:
-        state, outputs = carry
-        state, info = draw(start + offset, state)
-        values = (state.position, state.logdensity, info)
-        return state, jax.tree.map(lambda out, value: out.at[offset].set(value), outputs, values)
-
-    shapes = jax.eval_shape(lambda s: (s.position, s.logdensity, draw(start, s)[1]), state)
-    outputs = jax.tree.map(lambda leaf: jnp.zeros((chunk_size, *leaf.shape), leaf.dtype), shapes)
-    return jax.lax.fori_loop(0, count, body, (state, outputs))

@@ -12,12 +12,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from blackjax.adaptation.step_size import DualAveragingAdaptationState, dual_averaging_adaptation
-from jaxtyping import Array
+from blackjax.adaptation.step_size import dual_averaging_adaptation
 
 from vihmc.config import SamplerConfig
-from vihmc.samplers.chains import step_chains
 from vihmc.samplers.kernel import Kernel, StepInfo, Tuning
+from vihmc.samplers.loop import Search, run_chunk, start_loop
 from vihmc.samplers.trajectory import LengthRule, num_steps_for, slowest_direction_std, trajectory_time
 from vihmc.tracing import as_pytree_function
 from vihmc.types import Key, LogDensity
@@ -31,20 +30,6 @@ class WarmupResult(NamedTuple):
 
     state: Any
     tuning: Tuning
-
-
-class _Rules(NamedTuple):
-    """How a step is chosen; traced, so that other settings compile nothing."""
-
-    fixed_step_size: float
-    """Zero if dual averaging finds it."""
-    target_acceptance: float
-    length: LengthRule
-
-
-class _Carry(NamedTuple):
-    state: Any
-    averaging: DualAveragingAdaptationState
 
 
 def warm_up(
@@ -73,11 +58,16 @@ def warm_up(
     largest_var = float(initial_var.max())
     slowest_std = float(np.sqrt((initial_var / inverse_mass).max()))
     step_size = config.step_size or _first_step_size(initial_var, inverse_mass)
-    start_averaging, _, final_step_size = dual_averaging_adaptation(config.target_acceptance)
+    _, _, final_step_size = dual_averaging_adaptation(config.target_acceptance)
+    rule, searches = LengthRule.of(config), config.step_size is None
 
-    rules = _Rules(config.step_size or 0.0, config.target_acceptance, LengthRule.of(config))
-    chunk = partial(_run_chunk, kernel, config.chunk_size, as_pytree_function(logdensity_fn), rules)
-    carry = _Carry(state, start_averaging(jnp.asarray(step_size, initial_var.dtype)))
+    def tuned() -> Tuning:
+        return Tuning(
+            jnp.asarray(step_size, initial_var.dtype), jnp.asarray(inverse_mass), num_steps_for(rule, step_size, time)
+        )
+
+    chunk = partial(run_chunk, kernel, config.chunk_size, as_pytree_function(logdensity_fn))
+    loop = start_loop(state, step_size, initial_var.dtype)
     done = 0
     for length, is_slow in windows(config.num_warmup):
         time = trajectory_time(config, slowest_std=slowest_std, largest_var=largest_var)
@@ -85,26 +75,25 @@ def warm_up(
         end = done + length
         while done < end:
             count = min(config.chunk_size, end - done)
-            carry, (chunk_positions, info) = chunk(carry, jnp.asarray(inverse_mass), time, rng_key, done, count)
-            positions.append(np.asarray(chunk_positions[:count]))
+            search = Search(searches, config.target_acceptance, rule, time)
+            loop, outputs = chunk(loop, tuned(), rng_key, start=done, count=count, search=search)
+            positions.append(np.asarray(outputs.position)[:count])
             done += count
             if on_chunk is not None:
-                on_chunk(done, jax.tree.map(lambda leaf: np.asarray(leaf[:count]), info))  # noqa: B023
-        if config.step_size is None:
-            step_size = float(final_step_size(carry.averaging))
+                on_chunk(done, jax.tree.map(lambda leaf: np.asarray(leaf)[:count], outputs.info))  # noqa: B023
+        if searches:
+            step_size = float(final_step_size(loop.averaging))
         if not is_slow:
             continue
         draws = np.concatenate(positions)
         if config.metric == "adapted":
             inverse_mass = _pooled_variance(draws, previous=inverse_mass)
             # The averages of the old metric mean nothing in the new one.
-            carry = carry._replace(averaging=start_averaging(jnp.asarray(step_size, initial_var.dtype)))
+            loop = start_loop(loop.chains, step_size, initial_var.dtype)
         slowest_std = slowest_direction_std(draws, inverse_mass)
 
     time = trajectory_time(config, slowest_std=slowest_std, largest_var=largest_var)
-    num_steps = num_steps_for(rules.length, step_size, time)
-    tuning = Tuning(jnp.asarray(step_size, initial_var.dtype), jnp.asarray(inverse_mass), num_steps)
-    return WarmupResult(carry.state, tuning)
+    return WarmupResult(loop.chains, tuned())
 
 
 def windows(num_warmup: int) -> list[tuple[int, bool]]:
@@ -122,39 +111,6 @@ def windows(num_warmup: int) -> list[tuple[int, bool]]:
         left -= length
         length *= 2
     return [(first, False), *((n, True) for n in [*lengths, left]), (last, False)]
-
-
-@partial(jax.jit, static_argnums=(0, 1))
-def _run_chunk(
-    kernel: Kernel,
-    chunk_size: int,
-    logdensity_fn: LogDensity,
-    rules: _Rules,
-    carry: _Carry,
-    inverse_mass: Array,
-    time: Array,
-    rng_key: Key,
-    start: Array,
-    count: Array,
-) -> tuple[_Carry, tuple[Array, StepInfo]]:
-    _, update_averaging, _ = dual_averaging_adaptation(rules.target_acceptance)
-
-    def step(index: Array, carry: _Carry) -> tuple[_Carry, StepInfo]:
-        searched = jnp.exp(carry.averaging.log_step_size)
-        step_size = jnp.where(rules.fixed_step_size > 0, rules.fixed_step_size, searched).astype(inverse_mass.dtype)
-        tuning = Tuning(step_size, inverse_mass, num_steps_for(rules.length, step_size, time))
-        state, info = step_chains(kernel, logdensity_fn, carry.state, tuning, rng_key, index)
-        return _Carry(state, update_averaging(carry.averaging, jnp.mean(info.acceptance_rate))), info
-
-    def body(offset: Array, loop: tuple[_Carry, Any]) -> tuple[_Carry, Any]:
-        carry, outputs = loop
-        carry, info = step(start + offset, carry)
-        values = (carry.state.position, info)
-        return carry, jax.tree.map(lambda out, value: out.at[offset].set(value), outputs, values)
-
-    shapes = jax.eval_shape(lambda c: (c.state.position, step(start, c)[1]), carry)
-    outputs = jax.tree.map(lambda leaf: jnp.zeros((chunk_size, *leaf.shape), leaf.dtype), shapes)
-    return jax.lax.fori_loop(0, count, body, (carry, outputs))
 
 
 def _first_step_size(variances: np.ndarray, inverse_mass: np.ndarray) -> float:

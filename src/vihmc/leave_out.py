@@ -1,0 +1,75 @@
+"""Leave functions out in turn: what the method says of inputs that it has never seen, for every training function.
+
+The posterior of a fold has the same shapes as that of all data, with weight zero for what is left out, so that the
+programs of the fit are compiled once.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from vihmc import predict as prediction
+from vihmc.config import Config
+from vihmc.operator import OperatorPosterior
+from vihmc.pipeline import Observer, infer
+from vihmc.predict import Prediction
+from vihmc.problems import Problem
+from vihmc.subspace import Subspace, whole_space
+
+_STREAM_FOLDS = 1004
+
+
+class LeftOut(NamedTuple):
+    """Predictions of all training functions, each by a posterior that left it out."""
+
+    vi: Prediction
+    vihmc: Prediction
+
+
+def leave_out(problem: Problem, config: Config, observer: Observer) -> LeftOut:
+    """Run the method on all training functions but those of a fold, and predict these; fold by fold."""
+    assert problem.folds is not None
+    posterior = problem.posterior
+    assert isinstance(posterior, OperatorPosterior)
+    weights = np.ones(posterior.targets.shape) if posterior.weights is None else np.asarray(posterior.weights)
+    number = problem.folds.number
+    parts = []
+    for fold in range(int(number.max()) + 1):
+        key = jax.random.fold_in(jax.random.fold_in(jax.random.key(config.seed), _STREAM_FOLDS), fold)
+        others = posterior.reweighted(jnp.asarray(weights * (number != fold)[:, None]))
+        start = problem.initial_params
+        found = infer(others, config, initial_params=None if start is None else start(key))
+        left_out = np.flatnonzero(number == fold)
+        draws = np.asarray(found.vi.q.sample(key, config.prediction.num_vi_draws))
+        both = ((whole_space(found.vi.q.mean), draws), (found.subspace, found.sampled.draws))
+        parts.append([_predict(posterior, *pair, left_out, config) for pair in both])
+        observer.on_fold(fold + 1)
+    order = np.argsort(np.argsort(number, kind="stable"), kind="stable")
+    return LeftOut(*(_join([part[method] for part in parts], order) for method in range(len(LeftOut._fields))))
+
+
+def _predict(
+    posterior: OperatorPosterior, subspace: Subspace, draws: np.ndarray, functions: np.ndarray, config: Config
+) -> Prediction:
+    return prediction.predict_posterior(
+        posterior,
+        subspace,
+        draws,
+        posterior.inputs[functions],
+        quantiles=config.prediction.quantiles,
+        observations=config.prediction.observation_quantiles,
+        truth=posterior.targets[functions],
+        memory_mb=config.prediction.memory_mb,
+    )
+
+
+def _join(parts: list[Prediction], order: np.ndarray) -> Prediction:
+    """Put the functions of all folds back in their order."""
+
+    def join(name: str) -> np.ndarray:
+        axis = 1 if name.endswith("quantiles") else 0
+        return np.concatenate([getattr(part, name) for part in parts], axis=axis).take(order, axis=axis)
+
+    return Prediction(**{name: parts[0].levels if name == "levels" else join(name) for name in Prediction._fields})

@@ -1,0 +1,76 @@
+r"""A mode of the posterior, where a fit can start.
+
+.. math:: \max_\theta\ \log p(D \mid \theta) + \text{kl\_weight} \cdot \log p(\theta)
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array
+
+from vihmc.config import VIConfig
+from vihmc.errors import InputError
+from vihmc.optimizers import for_mean
+from vihmc.posterior import Posterior
+from vihmc.types import Key, Vector
+
+
+def maximum_a_posteriori(
+    posterior: Posterior,
+    theta: Vector,
+    config: VIConfig,
+    rng_key: Key,
+    *,
+    on_record: Callable[[int, Array], None] | None = None,
+) -> Vector:
+    """Climb to a mode with `map_steps` steps of the configured optimiser and a cosine learning rate."""
+    carry = (theta, for_mean(config, posterior.layout).init(theta))
+    for start in range(0, config.map_steps, config.record_every):
+        count = min(config.record_every, config.map_steps - start)
+        carry, loss = _climb(config, carry, posterior, rng_key, start, count)
+        check_loss(loss, start + count, config)
+        if on_record is not None:
+            on_record(start + count, loss)
+    return carry[0]
+
+
+@partial(jax.jit, static_argnums=0)
+def _climb(
+    config: VIConfig,
+    carry: tuple[Array, optax.OptState],
+    posterior: Posterior,
+    rng_key: Key,
+    start: Array,
+    count: Array,
+) -> tuple[tuple[Array, optax.OptState], Array]:
+    optimizer = for_mean(config, posterior.layout)
+    decay = optax.cosine_decay_schedule(1.0, max(1, config.map_steps))
+
+    def negative_log_density(theta: Array, batch: Any) -> Array:
+        return -config.kl_weight * posterior.log_prior(theta) - posterior.log_likelihood(theta, batch)
+
+    def body(offset: Array, loop: tuple[Array, optax.OptState, Array]) -> tuple[Array, optax.OptState, Array]:
+        theta, moments, total = loop
+        key = jax.random.fold_in(rng_key, start + offset)
+        batch = posterior.minibatch(key, batch_size=config.batch_size, num_locations=config.num_locations)
+        loss, gradient = jax.value_and_grad(negative_log_density)(theta, batch)
+        direction, moments = optimizer.update(gradient, moments)
+        rate = jnp.asarray(config.learning_rate * decay(start + offset), theta.dtype)
+        return theta - rate * jnp.asarray(direction), moments, total + loss
+
+    theta, moments, total = jax.lax.fori_loop(0, count, body, (*carry, jnp.zeros((), jnp.result_type(float))))
+    return (theta, moments), total / count
+
+
+def check_loss(loss: Array, num_steps: int, config: VIConfig) -> None:
+    """Refuse to go on from a loss that is not a number."""
+    if not np.isfinite(loss):
+        raise InputError(
+            f"`vi.learning_rate` must keep the loss finite, got {config.learning_rate}: the loss is {loss} "
+            f"after {num_steps} steps."
+        )

@@ -1,0 +1,140 @@
+"""The compiled loop that warm-up and draws share: many chains at once, one program for both, run in chunks.
+
+Step `t` of chain `c` has the key ``fold_in(fold_in(rng_key, c), t)``. Draws therefore depend neither on the length of
+a chunk nor on how often a person looked. Everything that may change between two chunks is traced: the number of draws,
+the tuning, and whether a step size is being searched for.
+"""
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from blackjax.adaptation.step_size import DualAveragingAdaptationState, dual_averaging_adaptation
+from jaxtyping import Array
+
+from vihmc.samplers.kernel import Kernel, StepInfo, Tuning
+from vihmc.samplers.trajectory import LengthRule, num_steps_for
+from vihmc.types import Key, LogDensity
+
+
+class Search(NamedTuple):
+    """How the step size is searched for, and the length of a trajectory with it."""
+
+    is_on: bool
+    """If not, the tuning is used as it is."""
+    target_acceptance: float
+    length: LengthRule
+    time: float
+    """Integration time of a trajectory, for rules that have one."""
+
+
+NO_SEARCH = Search(is_on=False, target_acceptance=0.8, length=LengthRule(1, 1), time=1.0)
+
+
+class LoopState(NamedTuple):
+    """State of all chains, stacked along the first axis, and of the search."""
+
+    chains: Any
+    averaging: DualAveragingAdaptationState
+
+
+class Step(NamedTuple):
+    """One draw of every chain, or a chunk of them along the first axis."""
+
+    position: Array
+    log_density: Array
+    info: StepInfo
+
+
+def start_loop(chains: Any, step_size: float, dtype: Any) -> LoopState:
+    """Begin a search at `step_size`."""
+    start, _, _ = dual_averaging_adaptation(NO_SEARCH.target_acceptance)
+    return LoopState(chains, strong(start(jnp.asarray(step_size, dtype)), dtype))
+
+
+def strong(tree: Any, dtype: Any) -> Any:
+    """Give every number a type of its own, floats that of `dtype`, so that no two calls differ in type alone."""
+
+    def convert(leaf: Any) -> Array:
+        array = np.asarray(leaf)
+        return jnp.asarray(array.astype(dtype) if np.issubdtype(array.dtype, np.floating) else array)
+
+    return jax.tree.map(convert, tree)
+
+
+def run_chunk(
+    kernel: Kernel,
+    chunk_size: int,
+    logdensity_fn: LogDensity,
+    state: LoopState,
+    tuning: Tuning,
+    rng_key: Key,
+    *,
+    start: int,
+    count: int,
+    thin: int = 1,
+    search: Search = NO_SEARCH,
+) -> tuple[LoopState, Step]:
+    """Take draws number `start` to `start + count - 1`, at most `chunk_size`, of `thin` steps each."""
+    dtype = np.asarray(tuning.inverse_mass_matrix).dtype
+    numbers = strong((tuning, search, start, count), dtype)
+    return _run_chunk(kernel, chunk_size, thin, logdensity_fn, state, rng_key, *numbers)
+
+
+def step_chains(
+    kernel: Kernel, logdensity_fn: LogDensity, state: Any, tuning: Tuning, rng_key: Key, index: Array
+) -> tuple[Any, StepInfo]:
+    """Take step number `index` with every chain, each with a key of its own."""
+    num_chains = jax.tree.leaves(state)[0].shape[0]
+    keys = jax.vmap(lambda chain: jax.random.fold_in(jax.random.fold_in(rng_key, chain), index))(jnp.arange(num_chains))
+    return kernel.for_all_chains(lambda key, one: kernel.step(key, one, logdensity_fn, tuning))(keys, state)
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2))
+def _run_chunk(
+    kernel: Kernel,
+    chunk_size: int,
+    thin: int,
+    logdensity_fn: LogDensity,
+    state: LoopState,
+    rng_key: Key,
+    given: Tuning,
+    search: Search,
+    start: Array,
+    count: Array,
+) -> tuple[LoopState, Step]:
+    _, update_averaging, _ = dual_averaging_adaptation(search.target_acceptance)
+    shapes = jax.eval_shape(
+        lambda chains: step_chains(kernel, logdensity_fn, chains, given, rng_key, start)[1], state.chains
+    )
+    nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+
+    def draw(index: Array, state: LoopState) -> tuple[LoopState, StepInfo]:
+        step_size = jnp.exp(state.averaging.log_step_size).astype(given.step_size.dtype)
+        found = Tuning(step_size, given.inverse_mass_matrix, num_steps_for(search.length, step_size, search.time))
+        tuning = jax.tree.map(lambda one, other: jnp.where(search.is_on, one, other), found, given)
+
+        def step(offset: Array, carry: tuple[Any, StepInfo]) -> tuple[Any, StepInfo]:
+            chains, total = carry
+            chains, info = step_chains(kernel, logdensity_fn, chains, tuning, rng_key, index * thin + offset)
+            return chains, StepInfo(
+                total.acceptance_rate + info.acceptance_rate / thin,
+                total.is_divergent | info.is_divergent,
+                info.energy,
+                total.num_gradients + info.num_gradients,
+            )
+
+        chains, info = jax.lax.fori_loop(0, thin, step, (state.chains, nothing))
+        return LoopState(chains, update_averaging(state.averaging, jnp.mean(info.acceptance_rate))), info
+
+    def body(offset: Array, carry: tuple[LoopState, Step]) -> tuple[LoopState, Step]:
+        state, outputs = carry
+        state, info = draw(start + offset, state)
+        values = Step(state.chains.position, state.chains.logdensity, info)
+        return state, jax.tree.map(lambda out, value: out.at[offset].set(value), outputs, values)
+
+    example = Step(state.chains.position, state.chains.logdensity, nothing)
+    outputs = jax.tree.map(lambda leaf: jnp.zeros((chunk_size, *leaf.shape), leaf.dtype), example)
+    return jax.lax.fori_loop(0, count, body, (state, outputs))
