@@ -19,7 +19,7 @@ FLOORS = [
     {"posterior", "pairs"},
     {"restricted", "mean_field", "mode"},
     {"operator"},
-    {"sensitivity", "samplers", "predict"},
+    {"sensitivity", "curvature", "samplers", "predict"},
     {"vi"},
     {"diagnostics"},
     {"pipeline"},

@@ -95,9 +95,6 @@ class ConeConfig(Settings):
     num_training: PositiveInt = Field(68, description="Inputs of the stand-in to learn from.")
     num_validation: PositiveInt = Field(13, description="Inputs of the stand-in to validate on.")
     data_seed: Count = Field(0, description="Seed of the stand-in's inputs; `seed` does not change the data.")
-    num_folds: Count = Field(
-        0, description="Groups of training inputs that are left out in turn, to predict each by a fit to the others."
-    )
     branch_width: PositiveInt = Field(44, description="Neurons per hidden layer of the branch.")
     branch_depth: PositiveInt = Field(6, description="Linear layers of the branch.")
     trunk_width: PositiveInt = Field(44, description="Neurons per hidden layer of the trunk.")
@@ -205,9 +202,12 @@ class SamplerConfig(Settings):
     num_warmup: Count = Field(1000, description="Steps of each chain before them, which do not count.")
     thin: PositiveInt = Field(1, description="Kernel steps per stored draw.")
     start: Literal["q", "q_mean", "prior"] = Field("q", description="Where chains start.")
-    metric: Literal["q", "identity", "adapted"] = Field(
-        "adapted", description="Inverse mass matrix: variances of q, ones, or learnt in the warm-up."
+    metric: Literal["q", "identity", "adapted", "curvature"] = Field(
+        "adapted",
+        description="Inverse mass matrix: variances of q, ones, learnt in the warm-up, or the prior with the leading "
+        "directions of the Gauss-Newton matrix at the mean of q.",
     )
+    curvature_rank: PositiveInt = Field(256, description="Directions of the metric `curvature`.")
     step_size: PositiveFloat | None = Field(None, description="Leapfrog step; found by dual averaging if not given.")
     target_acceptance: Probability = Field(0.8, description="What dual averaging aims at.")
     trajectory: Literal["quarter_period", "paper", "fixed"] = Field(
@@ -233,6 +233,8 @@ class SamplerConfig(Settings):
                 f"`num_shards` goes with the integrator 'split', got integrator '{self.integrator}' "
                 f"and num_shards {self.num_shards}"
             )
+        if self.metric == "curvature" and self.integrator == "split":
+            raise ValueError("`metric` 'curvature' goes with the integrator 'leapfrog', got integrator 'split'")
         if self.integrator == "split" and self.kernel != "hmc":
             raise ValueError(f"`integrator` 'split' goes with the kernel 'hmc', got kernel '{self.kernel}'")
         if (self.step_size is None or self.metric == "adapted") and self.num_warmup < 100:
@@ -246,6 +248,12 @@ class ReferenceConfig(SamplerConfig):
     """The same sampler on all parameters, to compare with."""
 
     enabled: bool = Field(False, description="Whether to run it.")
+
+
+class LeaveOutConfig(SamplerConfig):
+    """The same sampler on all training inputs but some, to predict these; for problems that can leave inputs out."""
+
+    num_folds: Count = Field(0, description="Groups of training inputs that are left out in turn; 0 for not at all.")
 
 
 class PredictionConfig(Settings):
@@ -284,6 +292,8 @@ class MethodConfig(Settings):
 
 class Config(MethodConfig):
     """A whole run: the method and the problem it is run on."""
+
+    leave_out: LeaveOutConfig = LeaveOutConfig()
 
     preset: str = Field("default", description="Where the values came from; a label, set by the command.")
     precision: Literal["float32", "float64"] = Field("float64", description="Floating-point format.")

@@ -11,7 +11,7 @@ from jax.tree_util import Partial
 from vihmc import predict as prediction
 from vihmc.config import Config
 from vihmc.diagnostics import Convergence, assess
-from vihmc.leave_out import LeftOut, leave_out
+from vihmc.leave_out import LeftOut, choose_folds, leave_out
 from vihmc.operator import OperatorPosterior
 from vihmc.pipeline import Inference, Observer, Sampled, check_sampler, infer, sample_everything
 from vihmc.posterior import Validation
@@ -88,6 +88,7 @@ def run_problem(
     observer = observer or Observer()
     if config.reference.enabled:
         check_sampler("reference", problem.posterior, config.reference)
+    folds = choose_folds(problem, config)
     key = jax.random.key(config.seed)
     start = problem.initial_params
     inference = infer(
@@ -124,9 +125,9 @@ def run_problem(
         for name, chains in sampled.items():
             methods[name] = _assess(problem, methods[name], chains)
     left_out = None
-    if problem.folds is not None:
-        with observer.stage("leave_out", int(problem.folds.number.max()) + 1):
-            left_out = leave_out(problem, config, observer)
+    if folds is not None:
+        with observer.stage("leave_out", config.leave_out.num_folds):
+            left_out = leave_out(problem, folds, config, observer)
     return RunResult(
         config,
         problem,

@@ -12,10 +12,12 @@ import numpy as np
 
 from vihmc import predict as prediction
 from vihmc.config import Config
+from vihmc.errors import InputError
 from vihmc.operator import OperatorPosterior
 from vihmc.pipeline import Observer, infer
 from vihmc.predict import Prediction
 from vihmc.problems import Problem
+from vihmc.problems.problem import Folds
 from vihmc.subspace import Subspace, whole_space
 
 _STREAM_FOLDS = 1004
@@ -24,30 +26,42 @@ _STREAM_FOLDS = 1004
 class LeftOut(NamedTuple):
     """Predictions of all training functions, each by a posterior that left it out."""
 
+    folds: Folds
     vi: Prediction
     vihmc: Prediction
 
 
-def leave_out(problem: Problem, config: Config, observer: Observer) -> LeftOut:
+def choose_folds(problem: Problem, config: Config) -> Folds | None:
+    """The groups to leave out, if there are to be any."""
+    num_folds = config.leave_out.num_folds
+    if not num_folds:
+        return None
+    if problem.fold is None:
+        raise InputError(f"`leave_out.num_folds` must be 0 for {problem.name}, which has no inputs to leave out, "
+                         f"got {num_folds}.")  # fmt: skip
+    return problem.fold(num_folds)
+
+
+def leave_out(problem: Problem, folds: Folds, config: Config, observer: Observer) -> LeftOut:
     """Run the method on all training functions but those of a fold, and predict these; fold by fold."""
-    assert problem.folds is not None
     posterior = problem.posterior
     assert isinstance(posterior, OperatorPosterior)
     weights = np.ones(posterior.targets.shape) if posterior.weights is None else np.asarray(posterior.weights)
-    number = problem.folds.number
-    parts = []
+    number, parts = folds.number, []
+    settings = config.model_copy(update={"hmc": config.leave_out})
     for fold in range(int(number.max()) + 1):
         key = jax.random.fold_in(jax.random.fold_in(jax.random.key(config.seed), _STREAM_FOLDS), fold)
         others = posterior.reweighted(jnp.asarray(weights * (number != fold)[:, None]))
         start = problem.initial_params
-        found = infer(others, config, initial_params=None if start is None else start(key))
+        found = infer(others, settings, initial_params=None if start is None else start(key))
         left_out = np.flatnonzero(number == fold)
         draws = np.asarray(found.vi.q.sample(key, config.prediction.num_vi_draws))
         both = ((whole_space(found.vi.q.mean), draws), (found.subspace, found.sampled.draws))
         parts.append([_predict(posterior, *pair, left_out, config) for pair in both])
         observer.on_fold(fold + 1)
     order = np.argsort(np.argsort(number, kind="stable"), kind="stable")
-    return LeftOut(*(_join([part[method] for part in parts], order) for method in range(len(LeftOut._fields))))
+    vi, vihmc = (_join([part[method] for part in parts], order) for method in (0, 1))
+    return LeftOut(folds, vi, vihmc)
 
 
 def _predict(

@@ -19,6 +19,7 @@ from jaxtyping import Array
 from vihmc import predict as prediction
 from vihmc import sensitivity, vi
 from vihmc.config import MethodConfig, SamplerConfig
+from vihmc.curvature import whiten
 from vihmc.diagnostics import find_bad_chains
 from vihmc.errors import InputError
 from vihmc.mean_field import MeanField
@@ -195,7 +196,7 @@ def sample_subspace(
     on_steps: Callable[[str, int, StepInfo], None] | None = None,
 ) -> Sampled:
     """Sample the posterior of the kept parameters given that the others are what `subspace` holds them at."""
-    key_start, key_chains = jax.random.split(rng_key)
+    key_start, key_chains, key_metric = jax.random.split(rng_key, 3)
     starts = draw_starts(
         key_start,
         config.start,
@@ -204,14 +205,23 @@ def sample_subspace(
         std=q.std,
         prior_std=posterior.prior_std,
     )
+    # As wide as floats can be: what a model computes in is its own affair, energies are sums over all data.
+    positions = subspace.extract(starts).astype(jnp.result_type(float))
+    initial_var = subspace.extract(q.std**2).astype(jnp.result_type(float))
+    log_density = posterior.restrict(subspace, num_shards=config.num_shards)
+    whitening = None
+    if config.metric == "curvature":
+        whitening = whiten(posterior, subspace, q.mean, key_metric, rank=config.curvature_rank)
+        log_density, initial_var = whitening.log_density(log_density), jnp.ones_like(initial_var)
+        positions = whitening.to_coordinates(positions)
     chains, tuning = sample(
-        posterior.restrict(subspace, num_shards=config.num_shards),
-        # As wide as floats can be: what a model computes in is its own affair, energies are sums over all data.
-        subspace.extract(starts).astype(jnp.result_type(float)),
+        log_density,
+        positions,
         config,
         key_chains,
-        initial_var=subspace.extract(q.std**2).astype(jnp.result_type(float)),
+        initial_var=initial_var,
         dtype=np.dtype(q.mean.dtype),
+        to_position=None if whitening is None else whitening.to_position,
         on_steps=on_steps,
     )
     bad = find_bad_chains(chains)

@@ -85,8 +85,8 @@ def _reports(result: RunResult) -> dict[str, Any]:
     parts = {
         split.name: (split.title, truth, split.weights, split.floors, _predictions(result)) for split in problem.splits
     }
-    if left_out is not None and problem.folds is not None:
-        number, weights, floors = problem.folds
+    if left_out is not None:
+        number, weights, floors = left_out.folds
         title = f"training inputs, predicted by {int(number.max()) + 1} runs that each left some of them out"
         targets = np.asarray(problem.posterior.targets)
         parts["left_out"] = (title, targets, weights, floors, {VI: left_out.vi, VIHMC: left_out.vihmc})

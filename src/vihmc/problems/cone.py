@@ -8,6 +8,7 @@ Results are reported twice: on the published validation records, many of which a
 inputs that were never trained on. A ridge regression in the latents at each point is the floor beside both.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -15,6 +16,7 @@ import numpy as np
 from jaxtyping import Float
 
 from vihmc.config import ConeConfig
+from vihmc.errors import InputError
 from vihmc.models.deeponet import DeepONet
 from vihmc.operator import OperatorPosterior
 from vihmc.problems import cone_flow
@@ -125,7 +127,7 @@ def pose(config: ConeConfig, training: Spectra, validation: Spectra, *, name: st
         units=Units("log10 |p|", offset=of_values.high, scale=of_values.width),
         curves=(Axis("sensor x", "m", sensors), Axis("Frequency", "kHz", frequencies)),
         probes=(chosen[np.linspace(0, len(chosen) - 1, min(_NUM_PROBED, len(chosen))).round().astype(int)], None),
-        folds=fold(training, config.num_folds, scale=of_values.width) if config.num_folds else None,
+        fold=partial(fold, training, scale=of_values.width),
         published=PUBLISHED if name == "cone" else {},
         notice=notice,
     )
@@ -191,6 +193,11 @@ def predict_linear(training: Spectra, inputs: Float[np.ndarray, "n latents"]) ->
 
 def fold(training: Spectra, num_folds: int, *, scale: float) -> Folds:
     """Leave out every `num_folds`-th input together, in turn."""
+    if not 2 <= num_folds <= len(training.inputs):
+        raise InputError(
+            f"`leave_out.num_folds` must be from 2 to the number of inputs, {len(training.inputs)}, or 0 for none, "
+            f"got {num_folds}."
+        )
     number = np.arange(len(training.inputs)) % num_folds
     predicted = np.zeros_like(training.values)
     for left_out in (number == index for index in range(num_folds)):

@@ -90,7 +90,7 @@ class Problem:
         grid: Times and positions of the locations of an operator, if they are a grid.
         validation_weights: How often each validation output was observed, zero for never; once each if not given.
         splits: Parts of the validation outputs to report on one by one.
-        folds: Groups of training functions to leave out in turn, if that is to be done.
+        fold: Puts training functions into a given number of groups, to leave out in turn; none if it cannot be done.
         units: What predictions are in the world, if they are normalised.
         curves: Coordinates of the locations of an operator whose fields are curves, one panel each; panels first.
         probes: Functions and locations whose predictions are watched for convergence; None for evenly spread ones.
@@ -107,7 +107,7 @@ class Problem:
     grid: Grid | None = None
     validation_weights: np.ndarray | None = None
     splits: tuple[Split, ...] = ()
-    folds: Folds | None = None
+    fold: Callable[[int], Folds] | None = None
     units: Units | None = None
     curves: tuple[Axis, Axis] | None = None
     probes: tuple[np.ndarray | None, np.ndarray | None] = (None, None)

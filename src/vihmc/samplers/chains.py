@@ -50,6 +50,7 @@ def run_chains(
     thin: int = 1,
     chunk_size: int = 50,
     dtype: np.dtype | None = None,
+    to_position: Callable[[Array], Array] | None = None,
     on_chunk: Callable[[int, StepInfo], None] | None = None,
 ) -> Chains:
     """Draw from `logdensity_fn` with every chain.
@@ -64,6 +65,7 @@ def run_chains(
         thin: Steps per draw.
         chunk_size: Draws between two calls of `on_chunk`.
         dtype: What positions are stored in; as they are computed if not given.
+        to_position: Maps what is sampled to what is stored, if they differ.
         on_chunk: Called with the draws done so far and the statistics of the last chunk, arrays (draw, chain).
     """
     loop = start_loop(state, float(tuning.step_size), tuning.inverse_mass_matrix.dtype)
@@ -76,6 +78,8 @@ def run_chains(
         count = min(chunk_size, num_draws - start)
         loop, outputs = chunk(loop, tuning, rng_key, start=start, count=count, thin=thin)
         position, log_density, info = jax.tree.map(partial(_first, count), outputs)
+        if to_position is not None:
+            position = np.asarray(to_position(jax.numpy.asarray(outputs.position)))[:count]
         pieces.append((position.astype(dtype or position.dtype), log_density, *info))
         if on_chunk is not None:
             on_chunk(start + count, info)

@@ -40,6 +40,7 @@ def sample(
     *,
     initial_var: Float[Array, " dim"],
     dtype: np.dtype | None = None,
+    to_position: Callable[[Array], Array] | None = None,
     on_steps: OnSteps | None = None,
 ) -> SampleResult:
     """Sample a density with several chains.
@@ -51,6 +52,7 @@ def sample(
         rng_key: Random key.
         initial_var: First guess of the variance of each coordinate (of q, say): the metric unless it is identity.
         dtype: What draws are stored in.
+        to_position: Maps what is sampled to what is stored, if they differ.
         on_steps: Progress.
     """
     key_warmup, key_draws = jax.random.split(rng_key)
@@ -74,6 +76,7 @@ def sample(
         thin=config.thin,
         chunk_size=config.chunk_size,
         dtype=dtype,
+        to_position=to_position,
         on_chunk=_in_phase(on_steps, "draws"),
     )
     return SampleResult(chains, tuning)

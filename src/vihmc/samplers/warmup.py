@@ -54,7 +54,7 @@ def warm_up(
         on_chunk: Called with the steps done so far and the statistics of the last chunk.
     """
     initial_var = np.asarray(initial_var)
-    inverse_mass = np.ones_like(initial_var) if config.metric == "identity" else initial_var
+    inverse_mass = np.ones_like(initial_var) if config.metric in ("identity", "curvature") else initial_var
     largest_var = float(initial_var.max())
     slowest_std = float(np.sqrt((initial_var / inverse_mass).max()))
     step_size = config.step_size or _first_step_size(initial_var, inverse_mass)
