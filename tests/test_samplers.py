@@ -140,7 +140,7 @@ def test_energy_error_falls_as_the_square_of_the_step(x64, linear_gaussian, inte
 
 
 @pytest.mark.parametrize("kernel", ["hmc", "nuts"])
-def test_chunks_never_change_the_draws(precision, linear_gaussian, kernel):
+def test_chunks_never_change_the_draws(x64, linear_gaussian, kernel):
     runs = [
         sample_linear(linear_gaussian, kernel=kernel, num_draws=60, num_warmup=120, chunk_size=size)[0]
         for size in (50, 7)
