@@ -4,6 +4,7 @@ Statistical tests compare with closed forms by z-scores at fixed seeds; |z| < 5 
 number for a correct program, so a suite of some thousand numbers fails by chance less than once in a thousand seeds.
 """
 
+import sys
 from dataclasses import dataclass
 
 import jax
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from linear import linear_apply
+from vihmc.cli import main
 from vihmc.posterior import Posterior
 
 Z_LIMIT = 5.0
@@ -78,3 +80,24 @@ def linear_gaussian():
     )
     targets = features @ rng.normal(size=(5, 1)) + 0.3 * rng.normal(size=(30, 1))
     return LinearGaussian(features, targets, prior_std=1.5, noise_std=0.3)
+
+
+def vihmc(monkeypatch, capsys, *arguments):
+    """Run the command in this process; return exit code, output and errors."""
+    monkeypatch.setattr(sys, "argv", ["vihmc", *map(str, arguments)])
+    monkeypatch.setenv("COLUMNS", "200")
+    try:
+        main()
+        code = 0
+    except SystemExit as stop:
+        code = stop.code or 0
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+@pytest.fixture
+def command(monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    before = jax.config.read("jax_enable_x64")
+    yield lambda *arguments: vihmc(monkeypatch, capsys, *arguments)
+    jax.config.update("jax_enable_x64", before)  # the command sets it for its own process

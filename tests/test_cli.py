@@ -2,37 +2,12 @@ import json
 import subprocess
 import sys
 
-import jax
 import matplotlib.image
 import numpy as np
 import pytest
 import xarray as xr
 
-from vihmc.cli import main
-
-
-def vihmc(monkeypatch, capsys, *arguments):
-    """Run the command in this process; return exit code, output and errors."""
-    monkeypatch.setattr(sys, "argv", ["vihmc", *map(str, arguments)])
-    monkeypatch.setenv("COLUMNS", "200")
-    try:
-        main()
-        code = 0
-    except SystemExit as stop:
-        code = stop.code or 0
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
-
-
 QUICK = ("--preset", "quick")
-
-
-@pytest.fixture
-def command(monkeypatch, capsys, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    before = jax.config.read("jax_enable_x64")
-    yield lambda *arguments: vihmc(monkeypatch, capsys, *arguments)
-    jax.config.update("jax_enable_x64", before)  # the command sets it for its own process
 
 
 def test_a_run_leaves_everything_it_promises(command, tmp_path):

@@ -1,16 +1,23 @@
 """The cone: its files, its two reports, and its likelihood against that of the records."""
 
+import hashlib
+import json
 import shutil
 import struct
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
+import matplotlib.image
 import numpy as np
 import pytest
 
 from vihmc.config import ConeConfig, build_config, load_preset
 from vihmc.errors import InputError
+from vihmc.leave_out import leave_out
+from vihmc.pipeline import Observer
 from vihmc.posterior import Posterior
 from vihmc.problems import build_problem, cone_flow
 from vihmc.problems.cone import NO_FILES, TABLE_FILE, is_among, predict_linear, rms_error
@@ -19,6 +26,11 @@ from vihmc.problems.tfrecord import DamagedRecordError, crc32c, masked_crc32c, r
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "cone"
 needs_files = pytest.mark.skipif(not DATA.is_dir(), reason="the published files are not part of the project")
+
+
+@cache
+def published_records():
+    return load_directory(DATA)
 
 
 def field(number, content):
@@ -98,7 +110,7 @@ def test_records_become_a_table_with_counts():
 
 @needs_files
 def test_the_published_files_are_what_they_are_said_to_be():
-    records = load_directory(DATA)
+    records = published_records()
     assert [len(part.values) for part in records] == [5168, 988]
     training = tabulate(records[0])
     validation = tabulate(records[1], training.points)
@@ -142,8 +154,6 @@ def _flipped(path):
 
 
 def test_features_must_be_those_of_the_set(tmp_path):
-    import hashlib
-
     path = tmp_path / "valid.tfrecord"
     path.write_bytes(record({"Y": [1], "Xf": [2]}))
     with pytest.raises(InputError, match="whose record 0 has other features than Xf, Xp, Y, W"):
@@ -155,7 +165,7 @@ def test_the_likelihood_is_that_of_all_records(x64):
     problem = build_problem(ConeConfig(data_dir=str(DATA), model_dtype="float64"))
     posterior = problem.posterior
     assert posterior.num_params == 16_321
-    records = load_directory(DATA)[0]
+    records = published_records()[0]
     table = tabulate(records)
     row = [int(np.flatnonzero((table.inputs == c).all(axis=1))[0]) for c in records.inputs]
     column = [int(np.flatnonzero((table.points == p).all(axis=1))[0]) for p in records.points]
@@ -185,7 +195,7 @@ def test_two_reports_with_the_linear_floor(x64):
     assert unseen.title == "6 inputs never trained on, 275 distinct points"
     assert unseen.floors["linear"] * scale == pytest.approx(0.0724, abs=5e-5)
     # On distinct points of all 13 inputs, as the floor was measured before.
-    records = load_directory(DATA)
+    records = published_records()
     training = tabulate(records[0])
     validation = tabulate(records[1], training.points)
     linear = predict_linear(training, validation.inputs)
@@ -257,3 +267,79 @@ def test_jax_arrays_of_the_problem_are_as_configured(x64, small_table, monkeypat
     assert problem.posterior.targets.dtype == jnp.float32
     assert problem.posterior.targets.shape == (9, 76)
     np.testing.assert_array_equal(problem.fold(2).number, [0, 1] * 4 + [0])
+
+
+def test_a_run_without_files_reports_on_unseen_inputs(command, small_table, monkeypatch, tmp_path):
+    monkeypatch.setenv("VIHMC_CACHE", str(small_table))
+    monkeypatch.delenv("VIHMC_CONE_DATA", raising=False)
+    short = ("--set", "vi.map_steps=800", "--set", "vi.num_steps=400", "--set", "hmc.max_integration_steps=7")
+    code, out, err = command(
+        "run", "cone", "--preset", "quick", *short, "--draws", 20, "--threshold", 1, "--out", "here"
+    )
+    assert (code, err) == (0, "")
+    assert NO_FILES in " ".join(out.split())
+    summary = json.loads((tmp_path / "here" / "summary.json").read_text())
+    assert summary["problem"] == "cone_synthetic"
+    assert summary["notice"] == NO_FILES
+    assert "published" not in summary
+    assert set(summary["reports"]) == {"unseen", "left_out"}
+    assert summary["reports"]["unseen"]["num_values"] == 13 * 76
+    assert summary["reports"]["left_out"]["num_values"] == 68 * 76
+    predictions = np.load(tmp_path / "here" / "predictions.npz")
+    truth = predictions["targets"]
+    for name, report in summary["reports"].items():
+        assert 0 < report["floors"]["linear"]["rmse"] < 0.1
+        for method, values in report["methods"].items():
+            assert 0 < values["crps"] < values["rmse"] < 0.2
+            assert values["rmse_in_units"] == pytest.approx(values["rmse"] * (values["crps_in_units"] / values["crps"]))
+            assert 0 <= values["band_coverage"] <= values["observation_band_coverage"] <= 1
+            if name == "unseen":
+                error = np.sqrt(np.mean((predictions[f"{method}.mean"] - truth) ** 2))
+                assert values["rmse"] == pytest.approx(error, rel=1e-5)
+    for figure in ("training", "sensitivity", "layers", "spectra_best", "spectra_worst"):
+        assert matplotlib.image.imread(tmp_path / "here" / "figures" / f"{figure}.png").size > 10_000
+
+
+def test_left_out_functions_never_enter_the_fit(x64, small_table, monkeypatch):
+    monkeypatch.setenv("VIHMC_CACHE", str(small_table))
+    lengths = {"num_warmup": 100, "num_draws": 5, "num_chains": 2, "max_integration_steps": 3, "metric": "q"}
+    changes = {
+        "problem": {"num_training": 6, "num_validation": 2},
+        "selection": {"threshold": 1.0},
+        "vi": {"map_steps": 50, "num_steps": 50, "record_every": 50, "num_bound_samples": 2},
+        "leave_out": {**lengths, "num_folds": 2},
+        "prediction": {"num_vi_draws": 20},
+    }
+    config = build_config(load_preset("cone_synthetic", "quick"), changes)
+    problem = build_problem(config.problem)
+    folds = problem.fold(2)
+    before = leave_out(problem, folds, config, Observer())
+    # What is left out may be anything: changed beyond recognition, its own prediction stays the same bit by bit.
+    posterior = problem.posterior
+    changed = posterior.targets.at[1::2].set(7.0)  # those of fold 1
+    other = replace(problem, posterior=replace(posterior, targets=changed).reweighted(posterior.weights))
+    after = leave_out(other, folds, config, Observer())
+    for method in ("vi", "vihmc"):
+        old, new = (getattr(result, method).mean for result in (before, after))
+        assert old.shape == (6, 76)
+        np.testing.assert_array_equal(old[1::2], new[1::2])
+        assert np.all(np.abs(old[::2] - new[::2]).max(axis=1) > 1e-3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("cone", "--data", "nowhere"), "`data` must be a file or a folder that exists, got nowhere"),
+        (("cone", "--data", "."), "`problem.data_dir` must hold train_000.tfrecord as published, got train_000"),
+        (("sine_small", "--data", "."), "`problem.data_dir` is not a known setting"),
+        (("sine_small", "--set", "leave_out.num_folds=3"), "`leave_out.num_folds` must be 0 for sine_small"),
+        (("cone_synthetic", "--set", "leave_out.num_folds=1"), "`leave_out.num_folds` must be from 2 to the number"),
+    ],
+)
+def test_wrong_input_costs_one_sentence(command, small_table, monkeypatch, tmp_path, arguments, sentence):
+    monkeypatch.setenv("VIHMC_CACHE", str(small_table))
+    code, _, err = command("run", *arguments, "--preset", "quick")
+    assert code == 2
+    assert sentence in err
+    assert err.count("\n") == 1
+    assert not (tmp_path / "runs").exists()

@@ -53,8 +53,8 @@ def case(x64):
 
 
 def test_value_and_force_are_those_of_the_records(case):
-    value, force = jax.value_and_grad(case.pairs.log_density)(case.theta)
-    exact, gradient = jax.value_and_grad(case.records.log_density)(case.theta)
+    value, force = jax.jit(jax.value_and_grad(case.pairs.log_density))(case.theta)
+    exact, gradient = jax.jit(jax.value_and_grad(case.records.log_density))(case.theta)
     np.testing.assert_allclose(value, exact, rtol=1e-12)
     np.testing.assert_allclose(force, gradient, rtol=1e-9, atol=1e-10)
     once = case.pairs.reweighted(np.minimum(case.weights, 1))
@@ -67,8 +67,8 @@ def test_a_restricted_density_is_that_of_the_records_with_the_rest_frozen(case, 
     kept = [index for index, name in enumerate(names) if name.startswith(side)][::2]
     subspace = Subspace.of(kept, case.theta)
     position = subspace.extract(case.theta) + 0.1
-    value, force = jax.value_and_grad(case.pairs.restrict(subspace))(position)
-    exact, gradient = jax.value_and_grad(subspace.restrict(case.records.log_density))(position)
+    value, force = jax.jit(jax.value_and_grad(case.pairs.restrict(subspace)))(position)
+    exact, gradient = jax.jit(jax.value_and_grad(subspace.restrict(case.records.log_density)))(position)
     np.testing.assert_allclose(value, exact, rtol=1e-12)
     np.testing.assert_allclose(force, gradient, rtol=1e-9, atol=1e-10)
 

@@ -80,7 +80,7 @@ def run(
 
     from vihmc.console import RunObserver, print_outcome, table_1
     from vihmc.errors import InputError
-    from vihmc.evaluation import run_problem
+    from vihmc.evaluation import check_run, run_problem
     from vihmc.plots import run_figures
     from vihmc.problems import build_problem
     from vihmc.storage import (
@@ -99,6 +99,7 @@ def run(
     built = build_problem(config.problem)
     if built.notice:
         console.print(built.notice)
+    check_run(built, config)
     earlier = None if fit_from is None else load_fit(fit_from, built.posterior, config)
     path = create_run_directory(out or next_run_directory(built.name, config.preset), config)
     try:

@@ -17,6 +17,7 @@ from vihmc.pipeline import Inference, Observer, Sampled, check_sampler, infer, s
 from vihmc.posterior import Validation
 from vihmc.predict import Prediction
 from vihmc.problems import Problem
+from vihmc.problems.problem import Folds
 from vihmc.subspace import Subspace, whole_space
 from vihmc.types import Inputs
 from vihmc.vi import VICheckpoint, VIResult
@@ -86,9 +87,7 @@ def run_problem(
         resume: A checkpoint of the first stage, to go on from.
     """
     observer = observer or Observer()
-    if config.reference.enabled:
-        check_sampler("reference", problem.posterior, config.reference)
-    folds = choose_folds(problem, config)
+    folds = check_run(problem, config)
     key = jax.random.key(config.seed)
     start = problem.initial_params
     inference = infer(
@@ -138,6 +137,14 @@ def run_problem(
         seconds=dict(observer.seconds),
         peak_memory_gb=dict(observer.peak_memory_gb),
     )
+
+
+def check_run(problem: Problem, config: Config) -> Folds | None:
+    """Refuse settings that do not fit the problem, before anything is computed; return what is to be left out."""
+    check_sampler("hmc", problem.posterior, config.hmc)
+    if config.reference.enabled:
+        check_sampler("reference", problem.posterior, config.reference)
+    return choose_folds(problem, config)
 
 
 def _spread_draws(sampled: Sampled, config: Config) -> tuple[Subspace, np.ndarray]:
