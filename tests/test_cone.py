@@ -16,13 +16,15 @@ import pytest
 
 from vihmc.config import ConeConfig, build_config, load_preset
 from vihmc.errors import InputError
+from vihmc.evaluation import _probe
 from vihmc.leave_out import leave_out
 from vihmc.pipeline import Observer
 from vihmc.posterior import Posterior
 from vihmc.problems import build_problem, cone_flow
-from vihmc.problems.cone import NO_FILES, TABLE_FILE, is_among, predict_linear, rms_error
+from vihmc.problems.cone import NO_FILES, STAND_IN, TABLE_FILE, is_among, predict_linear, rms_error
 from vihmc.problems.cone_data import CHECKSUMS, Records, load_directory, load_file, tabulate
 from vihmc.problems.tfrecord import DamagedRecordError, crc32c, masked_crc32c, read_examples
+from vihmc.subspace import whole_space
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "cone"
 needs_files = pytest.mark.skipif(not DATA.is_dir(), reason="the published files are not part of the project")
@@ -203,9 +205,14 @@ def test_two_reports_with_the_linear_floor(x64):
     assert rms_error(linear, validation.values, distinct) == pytest.approx(0.0661, abs=5e-5)
     assert problem.fold(68).floors["linear"] * scale == pytest.approx(0.0847, abs=5e-5)
     # What is watched for convergence: 76 points of four inputs that were never trained on.
-    assert len(problem.probes[0]) == 4
+    predict_fn, locations = _probe(problem, whole_space(posterior_mean(problem)))
+    assert predict_fn(posterior_mean(problem), locations).shape == (76, 4)
     assert np.all(unseen.weights[problem.probes[0]].sum(axis=1) > 0)
     assert problem.notice is None
+
+
+def posterior_mean(problem):
+    return jnp.zeros(problem.posterior.num_params)
 
 
 @pytest.fixture(scope="module")
@@ -222,7 +229,7 @@ def test_without_files_the_stand_in_is_used_and_says_so(x64, small_table, monkey
     monkeypatch.delenv("VIHMC_CONE_DATA", raising=False)
     problem = build_problem(build_config(load_preset("cone")).problem)
     assert problem.name == "cone_synthetic"
-    assert problem.notice == NO_FILES
+    assert problem.notice == STAND_IN
     assert problem.published == {}
     assert problem.posterior.targets.shape == (68, 76)
     assert [split.name for split in problem.splits] == ["unseen"]
@@ -230,7 +237,6 @@ def test_without_files_the_stand_in_is_used_and_says_so(x64, small_table, monkey
     targets = np.asarray(problem.posterior.targets)
     np.testing.assert_allclose([targets.min(), targets.max()], [-1, 0], atol=1e-6)
     asked = build_problem(build_config(load_preset("cone_synthetic")).problem)
-    assert asked.notice is None
     np.testing.assert_array_equal(asked.posterior.targets, problem.posterior.targets)
 
 
@@ -277,10 +283,11 @@ def test_a_run_without_files_reports_on_unseen_inputs(command, small_table, monk
         "run", "cone", "--preset", "quick", *short, "--draws", 20, "--threshold", 1, "--out", "here"
     )
     assert (code, err) == (0, "")
-    assert NO_FILES in " ".join(out.split())
+    assert f"{NO_FILES} {STAND_IN}" in " ".join(out.split())
     summary = json.loads((tmp_path / "here" / "summary.json").read_text())
     assert summary["problem"] == "cone_synthetic"
-    assert summary["notice"] == NO_FILES
+    assert summary["notice"] == STAND_IN
+    assert 'name = "cone_synthetic"' in (tmp_path / "here" / "config.toml").read_text()  # repeats as it was run
     assert "published" not in summary
     assert set(summary["reports"]) == {"unseen", "left_out"}
     assert summary["reports"]["unseen"]["num_values"] == 13 * 76
@@ -330,8 +337,9 @@ def test_left_out_functions_never_enter_the_fit(x64, small_table, monkeypatch):
     ("arguments", "sentence"),
     [
         (("cone", "--data", "nowhere"), "`data` must be a file or a folder that exists, got nowhere"),
-        (("cone", "--data", "."), "`problem.data_dir` must hold train_000.tfrecord as published, got train_000"),
+        (("cone", "--data", "."), "`problem.data_dir` must hold train_000.tfrecord as published, got "),
         (("sine_small", "--data", "."), "`problem.data_dir` is not a known setting"),
+        (("cone_synthetic", "--data", "."), "`problem.data_dir` must be left out for cone_synthetic, got ."),
         (("sine_small", "--set", "leave_out.num_folds=3"), "`leave_out.num_folds` must be 0 for sine_small"),
         (("cone_synthetic", "--set", "leave_out.num_folds=1"), "`leave_out.num_folds` must be from 2 to the number"),
     ],

@@ -157,3 +157,10 @@ def test_validation_weights_have_the_shape_of_the_targets(case):
             jax.random.key(0),
             validation=(case.functions, case.targets, np.ones(8)),
         )
+
+
+def test_what_was_never_observed_cannot_be_given_weight(case):
+    with pytest.raises(InputError, match="`weights` must be zero where they were before"):
+        case.pairs.reweighted(np.ones((8, 11)))
+    with pytest.raises(InputError, match="`weights` must not be negative"):
+        case.pairs.reweighted(-case.weights)

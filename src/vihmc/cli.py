@@ -28,7 +28,9 @@ def _main() -> None:
 
 @app.command()
 def run(
-    problem: Annotated[str, typer.Argument(help="sine_small, sine_large, burgers, or a .toml file with settings.")],
+    problem: Annotated[
+        str, typer.Argument(help="sine_small, sine_large, burgers, cone, cone_synthetic, or a .toml file.")
+    ],
     out: Annotated[
         Path | None, typer.Option(help="New directory for the results. Default: runs/PROBLEM-PRESET-NUMBER.")
     ] = None,
@@ -82,7 +84,8 @@ def run(
     from vihmc.errors import InputError
     from vihmc.evaluation import check_run, run_problem
     from vihmc.plots import run_figures
-    from vihmc.problems import build_problem
+    from vihmc.problems import build_problem, resolve_problem
+    from vihmc.problems.cone import NO_FILES, STAND_IN
     from vihmc.storage import (
         create_run_directory,
         discard_run_directory,
@@ -96,9 +99,11 @@ def run(
     from vihmc.vi import VICheckpoint, VIResult
 
     console = Console()
+    resolved = resolve_problem(config.problem)
+    if resolved.name != config.problem.name:
+        console.print(NO_FILES, STAND_IN, "Growth rates are computed once, in half a minute.")
+    config = config.model_copy(update={"problem": resolved})
     built = build_problem(config.problem)
-    if built.notice:
-        console.print(built.notice)
     check_run(built, config)
     earlier = None if fit_from is None else load_fit(fit_from, built.posterior, config)
     path = create_run_directory(out or next_run_directory(built.name, config.preset), config)

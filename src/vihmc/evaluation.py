@@ -111,11 +111,11 @@ def run_problem(
             )
     with observer.stage("prediction", 1):
         vi_draws = inference.vi.q.sample(jax.random.fold_in(key, _STREAM_VI_DRAWS), config.prediction.num_vi_draws)
-        everything = whole_space(inference.vi.q.mean)
-        draws = {VI: (everything, np.asarray(vi_draws)), VIHMC: _spread_draws(inference.sampled, config)}
+        everything, num_draws = whole_space(inference.vi.q.mean), config.prediction.num_draws
+        draws = {VI: (everything, np.asarray(vi_draws)), VIHMC: inference.sampled.spread(num_draws)}
         sampled = {VIHMC: inference.sampled}
         if reference is not None:
-            draws[HMC], sampled[HMC] = _spread_draws(reference, config), reference
+            draws[HMC], sampled[HMC] = reference.spread(num_draws), reference
         predictions = {name: _predict(problem, *pair, config) for name, pair in draws.items()}
         cases = _choose_cases(problem, predictions)
         methods = {
@@ -144,13 +144,10 @@ def check_run(problem: Problem, config: Config) -> Folds | None:
     check_sampler("hmc", problem.posterior, config.hmc)
     if config.reference.enabled:
         check_sampler("reference", problem.posterior, config.reference)
-    return choose_folds(problem, config)
-
-
-def _spread_draws(sampled: Sampled, config: Config) -> tuple[Subspace, np.ndarray]:
-    draws = sampled.draws
-    count = min(config.prediction.num_draws or len(draws), len(draws))
-    return sampled.subspace, draws[np.linspace(0, len(draws) - 1, count).round().astype(int)]
+    folds = choose_folds(problem, config)
+    if folds is not None:
+        check_sampler("leave_out", problem.posterior, config.leave_out)
+    return folds
 
 
 def _predict(problem: Problem, subspace: Subspace, draws: np.ndarray, config: Config) -> Prediction:

@@ -15,6 +15,7 @@ from vihmc.config import Config
 from vihmc.errors import InputError
 from vihmc.operator import OperatorPosterior
 from vihmc.pipeline import Observer, infer
+from vihmc.posterior import Validation
 from vihmc.predict import Prediction
 from vihmc.problems import Problem
 from vihmc.problems.problem import Folds
@@ -51,12 +52,19 @@ def leave_out(problem: Problem, folds: Folds, config: Config, observer: Observer
     settings = config.model_copy(update={"hmc": config.leave_out})
     for fold in range(int(number.max()) + 1):
         key = jax.random.fold_in(jax.random.fold_in(jax.random.key(config.seed), _STREAM_FOLDS), fold)
+        key_start, key_draws, key_seed = jax.random.split(key, 3)
+        seed = int(jax.random.randint(key_seed, (), 0, 2**31 - 1))
         others = posterior.reweighted(jnp.asarray(weights * (number != fold)[:, None]))
         start = problem.initial_params
-        found = infer(others, settings, initial_params=None if start is None else start(key))
+        found = infer(
+            others,
+            settings.model_copy(update={"seed": seed}),
+            initial_params=None if start is None else start(key_start),
+            validation=Validation(problem.validation_inputs, problem.validation_targets, problem.validation_weights),
+        )
         left_out = np.flatnonzero(number == fold)
-        draws = np.asarray(found.vi.q.sample(key, config.prediction.num_vi_draws))
-        both = ((whole_space(found.vi.q.mean), draws), (found.subspace, found.sampled.draws))
+        draws = np.asarray(found.vi.q.sample(key_draws, config.prediction.num_vi_draws))
+        both = ((whole_space(found.vi.q.mean), draws), found.sampled.spread(config.prediction.num_draws))
         parts.append([_predict(posterior, *pair, left_out, config) for pair in both])
         observer.on_fold(fold + 1)
     order = np.argsort(np.argsort(number, kind="stable"), kind="stable")

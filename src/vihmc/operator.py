@@ -124,8 +124,15 @@ class OperatorPosterior(Posterior):
         return self.factors.weights
 
     def reweighted(self, weights: Float[Array, "functions locations"]) -> "OperatorPosterior":
-        """The posterior of the same values, observed more or less often: zero leaves one out."""
-        return replace(self, factors=weigh(np.asarray(self.targets), np.asarray(weights), self.targets.dtype))
+        """The posterior of the same values, observed more or less often: zero leaves one out.
+
+        Raises:
+            InputError: If a weight is negative or not finite, or one is given to a value that was never observed.
+        """
+        checked = _check_weights(weights, self.targets, self.targets.dtype)
+        if self.weights is not None and np.any(checked[np.asarray(self.weights) == 0]):
+            raise InputError("`weights` must be zero where they were before, got a value that was never observed.")
+        return replace(self, factors=weigh(np.asarray(self.targets), checked, self.targets.dtype))
 
     def predict(self, theta: Vector, inputs: Inputs) -> Float[Array, "functions locations"]:
         """Run the operator on functions, at the training locations."""
@@ -209,7 +216,7 @@ def _one_std(name: str, value: Any, meaning: str) -> Array:
     return std
 
 
-def _check_weights(weights: Any, targets: Any, dtype: str) -> np.ndarray:
+def _check_weights(weights: Any, targets: Any, dtype: Any) -> np.ndarray:
     weights = np.asarray(as_finite("weights", weights, dtype))
     if weights.shape != np.shape(targets):
         raise InputError(f"`weights` must have the shape of `targets`, {np.shape(targets)}, got {weights.shape}.")

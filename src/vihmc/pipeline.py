@@ -83,6 +83,12 @@ class Sampled:
         """All draws of the kept parameters, one after the other."""
         return self.chains.positions.reshape(-1, self.subspace.num_kept)
 
+    def spread(self, num_draws: int | None) -> tuple[Subspace, np.ndarray]:
+        """The subspace, and some of its draws, evenly spread; all of them if no number is given."""
+        draws = self.draws
+        count = min(num_draws or len(draws), len(draws))
+        return self.subspace, draws[np.linspace(0, len(draws) - 1, count).round().astype(int)]
+
 
 @dataclass(frozen=True, eq=False)
 class Inference:

@@ -197,6 +197,9 @@ def check_validation(posterior: Posterior, validation: Validation | tuple) -> Va
     if weights.shape != targets.shape:
         raise InputError(f"`validation` must have weights of the shape of its targets, {targets.shape}, "
                          f"got {weights.shape}.")  # fmt: skip
+    if jnp.min(weights) < 0 or not jnp.any(weights):
+        raise InputError(f"`validation` must have weights that are not negative, nor all zero, got a smallest of "
+                         f"{jnp.min(weights):g} and a sum of {jnp.sum(weights):g}.")  # fmt: skip
     return Validation(inputs, targets, weights)
 
 

@@ -27,7 +27,7 @@ from vihmc import vi
 from vihmc.config import Config, Settings, VIConfig, build_config, read_toml, to_toml
 from vihmc.diagnostics import to_datatree
 from vihmc.errors import InputError
-from vihmc.evaluation import HMC, RunResult
+from vihmc.evaluation import HMC, VI, VIHMC, RunResult
 from vihmc.mean_field import Bound, MeanField
 from vihmc.operator import OperatorPosterior
 from vihmc.pipeline import Sampled
@@ -88,8 +88,13 @@ def save_result(path: Path, result: RunResult) -> None:
         arrays[".".join(["inputs", *([jax.tree_util.keystr(keys, simple=True, separator=".")] if keys else [])])] = leaf
     if isinstance(problem.posterior, OperatorPosterior):
         arrays["locations"] = problem.posterior.locations
-    for name, method in result.methods.items():
-        fields = {field: value for field, value in method.prediction._asdict().items() if value is not None}
+    if problem.validation_weights is not None:
+        arrays["weights"] = problem.validation_weights
+    predictions = {name: method.prediction for name, method in result.methods.items()}
+    if result.left_out is not None:
+        predictions |= {f"left_out.{VI}": result.left_out.vi, f"left_out.{VIHMC}": result.left_out.vihmc}
+    for name, prediction in predictions.items():
+        fields = {field: value for field, value in prediction._asdict().items() if value is not None}
         arrays |= {f"{name}.{field}": value for field, value in fields.items()}
     np.savez(path / "predictions.npz", **arrays)
 
@@ -136,6 +141,10 @@ def load_fit(path: Path, posterior: Posterior, config: Config) -> VIResult | VIC
     if not ended:
         _check_same_settings(path, config)
         return _restore_checkpoint(arrays, path, posterior, config.vi)
+    if (path / "config.toml").exists():
+        begun = build_config(read_toml(path / "config.toml")).problem.name
+        if begun != config.problem.name:
+            raise InputError(f"`fit-from` must hold a fit of {config.problem.name}, got one of {begun} in {path}.")
     if arrays["mean"].shape != (posterior.num_params,):
         raise InputError(
             f"`fit-from` must hold a fit of this model, {posterior.num_params} parameters, "

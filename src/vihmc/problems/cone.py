@@ -9,6 +9,7 @@ inputs that were never trained on. A ridge regression in the latents at each poi
 """
 
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -35,10 +36,11 @@ PUBLISHED = {
 }
 """What the paper reports, on the published validation records, with a step of 1e-5 and on a GPU."""
 
-NO_FILES = (
-    f"No data files were given (--data or {VARIABLE}), so these are spectra of the synthetic stand-in: a problem of "
-    "the same kind, not the published data, and its figures do not compare with the paper's."
+STAND_IN = (
+    "These are spectra of the synthetic stand-in: a problem of the same kind as the published data, whose figures do "
+    "not compare with the paper's."
 )
+NO_FILES = f"No data files were given (--data or {VARIABLE})."
 TABLE_FILE = "cone-growth-1.npz"
 """The table of growth rates on disk; its number changes when the physics or its settings do."""
 _RIDGE = 1.0
@@ -66,22 +68,26 @@ class Range(NamedTuple):
         return cls(float(np.min(values)), float(np.max(values)))
 
 
+def resolve(config: ConeConfig) -> ConeConfig:
+    """Say where the data come from: the folder with the files, by its full name, or the stand-in if there is none."""
+    if config.name == "cone_synthetic":
+        if config.data_dir is not None:
+            raise InputError(f"`problem.data_dir` must be left out for cone_synthetic, got {config.data_dir}.")
+        return config
+    directory = find_directory(config.data_dir)
+    if directory is None:
+        return config.model_copy(update={"name": "cone_synthetic"})
+    return config.model_copy(update={"data_dir": str(directory.absolute())})
+
+
 def build(config: ConeConfig) -> Problem:
     """Load or generate the spectra, and build the posterior."""
-    directory = None if config.name == "cone_synthetic" else find_directory(config.data_dir)
-    if directory is None:
-        training, validation = synthetic(config)
-    else:
-        records = load_directory(directory)
-        training = tabulate(records[0])
-        validation = tabulate(records[1], training.points)
-    return pose(
-        config,
-        training,
-        validation,
-        name="cone_synthetic" if directory is None else "cone",
-        notice=NO_FILES if directory is None and config.name == "cone" else None,
-    )
+    config = resolve(config)
+    if config.data_dir is None:
+        return pose(config, *synthetic(config))
+    records = load_directory(Path(config.data_dir))
+    training = tabulate(records[0])
+    return pose(config, training, tabulate(records[1], training.points))
 
 
 def synthetic(config: ConeConfig) -> tuple[Spectra, Spectra]:
@@ -97,8 +103,9 @@ def synthetic(config: ConeConfig) -> tuple[Spectra, Spectra]:
     return training, validation
 
 
-def pose(config: ConeConfig, training: Spectra, validation: Spectra, *, name: str, notice: str | None) -> Problem:
+def pose(config: ConeConfig, training: Spectra, validation: Spectra) -> Problem:
     """Normalise spectra, and make a posterior and its reports of them."""
+    is_published = config.name == "cone"
     of_inputs, of_values = Range.of(training.inputs), Range.of(training.values[training.counts > 0])
     locations = np.stack([Range.of(column).normalise(column) for column in training.points.T], axis=1)
     posterior = OperatorPosterior.on_pairs(
@@ -117,7 +124,7 @@ def pose(config: ConeConfig, training: Spectra, validation: Spectra, *, name: st
     unseen = ~is_among(validation.inputs, training.inputs)
     chosen = np.flatnonzero(unseen)
     return Problem(
-        name,
+        config.name,
         posterior,
         jnp.asarray(of_inputs.normalise(validation.inputs), dtype),
         jnp.asarray(np.where(known, of_values.normalise(validation.values), 0.0), dtype),
@@ -126,10 +133,13 @@ def pose(config: ConeConfig, training: Spectra, validation: Spectra, *, name: st
         splits=splits(training, validation, unseen, scale=of_values.width),
         units=Units("log10 |p|", offset=of_values.high, scale=of_values.width),
         curves=(Axis("sensor x", "m", sensors), Axis("Frequency", "kHz", frequencies)),
-        probes=(chosen[np.linspace(0, len(chosen) - 1, min(_NUM_PROBED, len(chosen))).round().astype(int)], None),
+        probes=(
+            chosen[np.linspace(0, len(chosen) - 1, min(_NUM_PROBED, len(chosen))).round().astype(int)],
+            np.arange(len(locations)),
+        ),
         fold=partial(fold, training, scale=of_values.width),
-        published=PUBLISHED if name == "cone" else {},
-        notice=notice,
+        published=PUBLISHED if is_published else {},
+        notice=None if is_published else STAND_IN,
     )
 
 

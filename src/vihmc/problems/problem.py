@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -118,6 +119,17 @@ class Problem:
     def param_names(self) -> tuple[str, ...]:
         """The labels, or else the paths in the parameter tree."""
         return self.labels or self.posterior.layout.names
+
+
+def resolve_problem(config: SineConfig | BurgersConfig | ConeConfig) -> SineConfig | BurgersConfig | ConeConfig:
+    """Put what depends on the place where it runs into the settings: full paths, and which data there are."""
+    from vihmc.problems import cone
+
+    if isinstance(config, ConeConfig):
+        return cone.resolve(config)
+    if isinstance(config, BurgersConfig) and config.data_file is not None:
+        return config.model_copy(update={"data_file": str(Path(config.data_file).absolute())})
+    return config
 
 
 def build_problem(config: Settings) -> Problem:

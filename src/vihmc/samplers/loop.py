@@ -1,4 +1,4 @@
-"""The compiled loop that warm-up and draws share: many chains at once, one program for both, run in chunks.
+"""The compiled loop that warm-up and draws share: many chains at once, one program for both unless draws are thinned.
 
 Step `t` of chain `c` has the key ``fold_in(fold_in(rng_key, c), t)``. Draws therefore depend neither on the length of
 a chunk nor on how often a person looked. Everything that may change between two chunks is traced: the number of draws,

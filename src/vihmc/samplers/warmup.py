@@ -60,6 +60,8 @@ def warm_up(
     step_size = config.step_size or _first_step_size(initial_var, inverse_mass)
     _, _, final_step_size = dual_averaging_adaptation(config.target_acceptance)
     rule, searches = LengthRule.of(config), config.step_size is None
+    # Otherwise nothing depends on the positions, and a long warm-up need not hold them.
+    learns = config.metric == "adapted" or (config.kernel == "hmc" and config.trajectory == "quarter_period")
 
     def tuned() -> Tuning:
         return Tuning(
@@ -77,13 +79,14 @@ def warm_up(
             count = min(config.chunk_size, end - done)
             search = Search(searches, config.target_acceptance, rule, time)
             loop, outputs = chunk(loop, tuned(), rng_key, start=done, count=count, search=search)
-            positions.append(np.asarray(outputs.position)[:count])
+            if is_slow and learns:
+                positions.append(np.asarray(outputs.position)[:count])
             done += count
             if on_chunk is not None:
                 on_chunk(done, jax.tree.map(lambda leaf: np.asarray(leaf)[:count], outputs.info))  # noqa: B023
         if searches:
             step_size = float(final_step_size(loop.averaging))
-        if not is_slow:
+        if not (is_slow and learns):
             continue
         draws = np.concatenate(positions)
         if config.metric == "adapted":

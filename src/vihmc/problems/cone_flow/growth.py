@@ -70,7 +70,9 @@ class GrowthTable:
         """
         known = len(self.frequencies_khz)
         if not np.array_equal(frequencies_khz[:known], self.frequencies_khz):
-            raise InputError("`frequencies_khz` must begin with the frequencies of the table.")
+            raise InputError(
+                f"`frequencies_khz` must begin with those of the table, {known} in all, got {frequencies_khz[:known]}."
+            )
         last = slice(-_NUM_SLOPE_POINTS, None)
         tail = self.rates[:, last]
         step = (tail[:, -1] - tail[:, 0]) / (self.frequencies_khz[last][-1] - self.frequencies_khz[last][0])
