@@ -67,7 +67,7 @@ def test_a_stored_config_repeats_the_run(command, tmp_path):
     [
         (
             ["sine_smal"],
-            "vihmc: `problem` must be one of burgers, sine_large, sine_small or a .toml file, got 'sine_smal'.",
+            "vihmc: `problem` must be one of burgers, cone, cone_synthetic, sine_large, sine_small or a .toml file, got",
         ),
         (["sine_small", "--preset", "papr"], "vihmc: `preset` must be one of paper, default, quick, got 'papr'."),
         (["sine_small", "--set", "vi.lr=1"], "vihmc: `vi.lr` is not a known setting."),
@@ -156,7 +156,8 @@ def test_one_chain_of_one_draw_still_ends_well(command):
 
 def test_a_small_operator_whole(command, tmp_path, monkeypatch):
     monkeypatch.setenv("VIHMC_CACHE", str(tmp_path / "cache"))
-    code, out, err = command("run", "burgers", *QUICK, "--out", "first")
+    short = ("--set", "vi.map_steps=1000", "--set", "vi.num_steps=1500", "--set", "hmc.max_integration_steps=20")
+    code, out, err = command("run", "burgers", *QUICK, *short, "--out", "first")
     assert (code, err) == (0, "")
     assert "relative L2 error" in out
     summary = json.loads((tmp_path / "first" / "summary.json").read_text())
@@ -181,7 +182,8 @@ def test_a_small_operator_whole(command, tmp_path, monkeypatch):
 
     # The fit of that run is used as it is, and one of another model is refused.
     few = ("--fit-from", "first", "--draws", 2, "--set", "hmc.step_size=0.01", "--set", "hmc.num_warmup=2")
-    code, _, err = command("run", "burgers", *QUICK, *few, "--set", 'hmc.metric="identity"', "--out", "second")
+    again = (*few, "--set", 'hmc.metric="identity"')
+    code, _, err = command("run", "burgers", *QUICK, *short, *again, "--out", "second")
     assert (code, err) == (0, "")
     again = json.loads((tmp_path / "second" / "summary.json").read_text())
     assert again["vi"] == summary["vi"]

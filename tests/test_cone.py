@@ -278,7 +278,7 @@ def test_jax_arrays_of_the_problem_are_as_configured(x64, small_table, monkeypat
 def test_a_run_without_files_reports_on_unseen_inputs(command, small_table, monkeypatch, tmp_path):
     monkeypatch.setenv("VIHMC_CACHE", str(small_table))
     monkeypatch.delenv("VIHMC_CONE_DATA", raising=False)
-    short = ("--set", "vi.map_steps=800", "--set", "vi.num_steps=400", "--set", "hmc.max_integration_steps=7")
+    short = ("--set", "vi.map_steps=500", "--set", "vi.num_steps=250", "--set", "hmc.max_integration_steps=7")
     code, out, err = command(
         "run", "cone", "--preset", "quick", *short, "--draws", 20, "--threshold", 1, "--out", "here"
     )

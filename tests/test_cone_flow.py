@@ -203,7 +203,7 @@ def test_damping_goes_on_beyond_the_table(table):
     # Converged values at the last station with 201 points.
     np.testing.assert_allclose(rates[2, [29, 39], 0], [-149.8, -210.3], rtol=0.125)
     np.testing.assert_allclose(rates[2, [29, 39], 3], [-153.9, -212.0], rtol=0.125)
-    with pytest.raises(InputError, match="must begin with the frequencies of the table"):
+    with pytest.raises(InputError, match="must begin with those of the table, 25"):
         table.rates_to(frequencies + 1)
 
 

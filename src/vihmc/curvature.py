@@ -96,7 +96,7 @@ def whiten(posterior: Posterior, subspace: Subspace, mean: Vector, rng_key: Key,
 
 
 def gauss_newton_product(
-    posterior: Posterior, kept: Array, mean: Vector, scale: Vector, vector: Float[Array, " kept"]
+    posterior: Posterior, kept: Array, mean: Vector, scale: Float[Array, " kept"], vector: Float[Array, " kept"]
 ) -> Float[Array, " kept"]:
     r"""Multiply a vector by :math:`s\, J^\top W J\, s / \text{noise\_std}^2`, with J of the kept parameters alone."""
     weight = 1 / posterior.noise_std if posterior.weights is None else jnp.sqrt(posterior.weights) / posterior.noise_std

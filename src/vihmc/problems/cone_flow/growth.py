@@ -71,7 +71,8 @@ class GrowthTable:
         known = len(self.frequencies_khz)
         if not np.array_equal(frequencies_khz[:known], self.frequencies_khz):
             raise InputError(
-                f"`frequencies_khz` must begin with those of the table, {known} in all, got {frequencies_khz[:known]}."
+                f"`frequencies_khz` must begin with those of the table, {self.frequencies_khz[0]} to "
+                f"{self.frequencies_khz[-1]}, got {frequencies_khz[0]} to {frequencies_khz[:known][-1]}."
             )
         last = slice(-_NUM_SLOPE_POINTS, None)
         tail = self.rates[:, last]
