@@ -1,7 +1,9 @@
 """The cone: its files, its two reports, and its likelihood against that of the records."""
 
 import hashlib
+import io
 import json
+import re
 import shutil
 import struct
 from dataclasses import replace
@@ -13,8 +15,10 @@ import jax.numpy as jnp
 import matplotlib.image
 import numpy as np
 import pytest
+from rich.console import Console
 
 from vihmc.config import ConeConfig, build_config, load_preset
+from vihmc.console import print_outcome
 from vihmc.errors import InputError
 from vihmc.evaluation import _probe
 from vihmc.leave_out import leave_out
@@ -351,3 +355,16 @@ def test_wrong_input_costs_one_sentence(command, small_table, monkeypatch, tmp_p
     assert sentence in err
     assert err.count("\n") == 1
     assert not (tmp_path / "runs").exists()
+
+
+def test_the_outcome_is_printed_beside_the_papers():
+    stored = Path(__file__).parents[1] / "benchmarks" / "results" / "cone_paper_short_published.json"
+    summary = json.loads(stored.read_text(encoding="utf-8"))
+    console = Console(width=120, record=True, file=io.StringIO())
+    print_outcome(console, summary)
+    out = console.export_text()
+    assert "Kept 882 of 16321 parameters" in out
+    assert re.search(r"kept parameters .* 882 .* 840", out)
+    assert re.search(r"mean square error .* 1\.27e-03 .* 2\.70e-03", out)
+    assert re.search(r"988 records as published, 364 of them training points", out)
+    assert re.search(r"floor: linear .* 0\.0724", out)
