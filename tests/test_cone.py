@@ -283,6 +283,7 @@ def test_a_run_without_files_reports_on_unseen_inputs(command, small_table, monk
     monkeypatch.setenv("VIHMC_CACHE", str(small_table))
     monkeypatch.delenv("VIHMC_CONE_DATA", raising=False)
     short = ("--set", "vi.map_steps=500", "--set", "vi.num_steps=250", "--set", "hmc.max_integration_steps=7")
+    short += ("--set", "problem.branch_depth=2", "--set", "problem.trunk_depth=2")
     code, out, err = command(
         "run", "cone", "--preset", "quick", *short, "--draws", 20, "--threshold", 1, "--out", "here"
     )
@@ -315,7 +316,7 @@ def test_left_out_functions_never_enter_the_fit(x64, small_table, monkeypatch):
     monkeypatch.setenv("VIHMC_CACHE", str(small_table))
     lengths = {"num_warmup": 100, "num_draws": 5, "num_chains": 2, "max_integration_steps": 3, "metric": "q"}
     changes = {
-        "problem": {"num_training": 6, "num_validation": 2},
+        "problem": {"num_training": 6, "num_validation": 2, "branch_depth": 2, "trunk_depth": 2},
         "selection": {"threshold": 1.0},
         "vi": {"map_steps": 50, "num_steps": 50, "record_every": 50, "num_bound_samples": 2},
         "leave_out": {**lengths, "num_folds": 2},

@@ -52,17 +52,20 @@ def sample_linear(linear_gaussian, center_shift=0.0, seed=0, kept=(0, 2, 3, 4), 
 
 
 @pytest.mark.parametrize(
-    "settings",
+    ("precision", "settings"),
     [
-        {"kernel": "hmc", "metric": "adapted"},
-        {"kernel": "hmc", "metric": "q"},
-        {"kernel": "hmc", "metric": "identity"},
-        {"kernel": "nuts", "metric": "adapted"},
-        {"kernel": "nuts", "metric": "q", "step_size": 0.3},
-        {"kernel": "hmc", "trajectory": "fixed", "num_integration_steps": 7, "thin": 2},
-        {"kernel": "hmc", "integrator": "split", "num_shards": 6, "chains_at_once": "one"},
+        ("float32", {"kernel": "hmc", "metric": "adapted"}),
+        ("float32", {"kernel": "nuts", "metric": "adapted"}),
+        ("float64", {"kernel": "hmc", "metric": "adapted"}),
+        ("float64", {"kernel": "hmc", "metric": "q"}),
+        ("float64", {"kernel": "hmc", "metric": "identity"}),
+        ("float64", {"kernel": "nuts", "metric": "adapted"}),
+        ("float64", {"kernel": "nuts", "metric": "q", "step_size": 0.3}),
+        ("float64", {"kernel": "hmc", "trajectory": "fixed", "num_integration_steps": 7, "thin": 2}),
+        ("float64", {"kernel": "hmc", "integrator": "split", "num_shards": 6, "chains_at_once": "one"}),
     ],
-    ids=lambda settings: "-".join(map(str, settings.values())),
+    ids=lambda value: value if isinstance(value, str) else "-".join(map(str, value.values())),
+    indirect=["precision"],
 )
 def test_draws_have_the_moments_of_the_conditional_posterior(precision, linear_gaussian, settings):
     # Frozen away from the mean, so that the conditional mean differs from the marginal one.
