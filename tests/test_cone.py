@@ -25,8 +25,9 @@ from vihmc.leave_out import leave_out
 from vihmc.pipeline import Observer
 from vihmc.posterior import Posterior
 from vihmc.problems import build_problem, cone_flow
-from vihmc.problems.cone import NO_FILES, STAND_IN, TABLE_FILE, is_among, predict_linear, rms_error
+from vihmc.problems.cone import NO_FILES, STAND_IN, TABLE_FILE
 from vihmc.problems.cone_data import CHECKSUMS, Records, load_directory, load_file, tabulate
+from vihmc.problems.cone_reports import is_among, predict_linear, rms_error
 from vihmc.problems.tfrecord import DamagedRecordError, crc32c, masked_crc32c, read_examples
 from vihmc.subspace import whole_space
 

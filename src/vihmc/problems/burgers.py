@@ -14,11 +14,11 @@ from jaxtyping import Float
 
 from vihmc.config import BurgersConfig
 from vihmc.errors import InputError
-from vihmc.models.deeponet import DeepONet
 from vihmc.models.features import PeriodicFeatures
 from vihmc.operator import OperatorPosterior
 from vihmc.problems.burgers_solver import SPECTRA, interpolate, random_fields, solve
 from vihmc.problems.cache import cached
+from vihmc.problems.networks import build_operator
 from vihmc.problems.problem import Grid, Problem
 
 PUBLISHED = {
@@ -51,7 +51,11 @@ def build(config: BurgersConfig) -> Problem:
             f"`problem.num_training` and `problem.num_validation` must not exceed the {num_functions} functions of "
             f"the data together, got {config.num_training} and {config.num_validation}."
         )
-    model = build_model(config, num_sensors=data.functions.shape[1], num_coordinates=data.locations.shape[1])
+    num_sensors, num_coordinates = data.functions.shape[1], data.locations.shape[1]
+    periodic = None
+    if config.num_waves:
+        periodic = PeriodicFeatures(num_coordinates - 1, num_waves=config.num_waves, period=config.period)
+    model = build_operator(config, num_sensors=num_sensors, num_coordinates=num_coordinates, trunk_features=periodic)
     training, validation = slice(0, config.num_training), slice(config.num_training, wanted)
     posterior = OperatorPosterior.on_pairs(
         model,
@@ -71,24 +75,6 @@ def build(config: BurgersConfig) -> Problem:
         initial_params=model.init,
         grid=Grid.of(data.locations),
         published={} if config.data_file else PUBLISHED,
-    )
-
-
-def build_model(config: BurgersConfig, *, num_sensors: int, num_coordinates: int) -> DeepONet:
-    """Build the operator for data of the given widths."""
-    periodic = None
-    if config.num_waves:
-        periodic = PeriodicFeatures(num_coordinates - 1, num_waves=config.num_waves, period=config.period)
-    return DeepONet.of_size(
-        num_sensors=num_sensors,
-        num_coordinates=num_coordinates,
-        branch_width=config.branch_width,
-        branch_depth=config.branch_depth,
-        trunk_width=config.trunk_width,
-        trunk_depth=config.trunk_depth,
-        latent_size=config.latent_size,
-        activation=config.activation,
-        trunk_features=periodic,
     )
 
 

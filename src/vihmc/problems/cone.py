@@ -3,9 +3,6 @@
 The operator maps the inflow, 11 latents, to the logarithm of the pressure amplitude at sensor and frequency. There are
 few distinct inputs and points, so 5168 records are a table of 68 × 76 with multiplicities: the likelihood weighs each
 pair by how often it came, which is the likelihood of the records.
-
-Results are reported twice: on the published validation records, many of which are training records, and on those of
-inputs that were never trained on. A ridge regression in the latents at each point is the floor beside both.
 """
 
 from functools import partial
@@ -14,16 +11,16 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
 
 from vihmc.config import ConeConfig
 from vihmc.errors import InputError
-from vihmc.models.deeponet import DeepONet
 from vihmc.operator import OperatorPosterior
 from vihmc.problems import cone_flow
 from vihmc.problems.cache import cached
 from vihmc.problems.cone_data import VARIABLE, Spectra, find_directory, load_directory, tabulate
-from vihmc.problems.problem import Axis, Folds, Problem, Split, Units
+from vihmc.problems.cone_reports import fold, is_among, splits
+from vihmc.problems.networks import build_operator
+from vihmc.problems.problem import Axis, Problem, Units
 
 PUBLISHED = {
     "mse": {"HMC": 3.7e-3, "VI-HMC": 2.7e-3},
@@ -43,7 +40,6 @@ STAND_IN = (
 NO_FILES = f"No data files were given (--data or {VARIABLE})."
 TABLE_FILE = "cone-growth-1.npz"
 """The table of growth rates on disk; its number changes when the physics or its settings do."""
-_RIDGE = 1.0
 _NUM_PROBED = 4
 
 
@@ -109,7 +105,7 @@ def pose(config: ConeConfig, training: Spectra, validation: Spectra) -> Problem:
     of_inputs, of_values = Range.of(training.inputs), Range.of(training.values[training.counts > 0])
     locations = np.stack([Range.of(column).normalise(column) for column in training.points.T], axis=1)
     posterior = OperatorPosterior.on_pairs(
-        build_model(config, num_latents=training.inputs.shape[1]),
+        build_operator(config, num_sensors=training.inputs.shape[1], num_coordinates=training.points.shape[1]),
         of_inputs.normalise(training.inputs),
         locations,
         of_values.normalise(training.values),
@@ -141,82 +137,3 @@ def pose(config: ConeConfig, training: Spectra, validation: Spectra) -> Problem:
         published=PUBLISHED if is_published else {},
         notice=None if is_published else STAND_IN,
     )
-
-
-def build_model(config: ConeConfig, *, num_latents: int) -> DeepONet:
-    """Build the operator."""
-    return DeepONet.of_size(
-        num_sensors=num_latents,
-        num_coordinates=2,
-        branch_width=config.branch_width,
-        branch_depth=config.branch_depth,
-        trunk_width=config.trunk_width,
-        trunk_depth=config.trunk_depth,
-        latent_size=config.latent_size,
-        activation=config.activation,
-    )
-
-
-def is_among(rows: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """For each row, whether it is one of the others."""
-    return (rows[:, None] == others[None]).all(axis=2).any(axis=1)
-
-
-def splits(training: Spectra, validation: Spectra, unseen: np.ndarray, *, scale: float) -> tuple[Split, ...]:
-    """The published validation records if they leak, and in any case the distinct points of inputs never trained on."""
-    known = (validation.counts > 0).astype(float)
-    honest = known * unseen[:, None]
-    both = {"unseen": (f"{int(unseen.sum())} inputs never trained on, {int(honest.sum())} distinct points", honest)}
-    if not unseen.all():
-        leaked = int((validation.counts * is_known(training, validation)).sum())
-        total = int(validation.counts.sum())
-        both = {
-            "published": (f"{total} records as published, {leaked} of them training points", validation.counts)
-        } | both
-    linear = predict_linear(training, validation.inputs)
-    return tuple(
-        Split(name, title, weights, {"linear": rms_error(linear, validation.values, weights) / scale})
-        for name, (title, weights) in both.items()
-    )
-
-
-def is_known(training: Spectra, validation: Spectra) -> np.ndarray:
-    """Which pairs of the validation set are in the training set."""
-    same = (validation.inputs[:, None] == training.inputs[None]).all(axis=2).astype(float)
-    return same @ (training.counts > 0) > 0
-
-
-def predict_linear(training: Spectra, inputs: Float[np.ndarray, "n latents"]) -> Float[np.ndarray, "n points"]:
-    """Ridge regression in the latents, one for each point, on its distinct values."""
-
-    def features(latents: np.ndarray) -> np.ndarray:
-        return np.concatenate([np.ones((len(latents), 1)), latents], axis=1)
-
-    design, known = features(training.inputs.astype(float)), (training.counts > 0).astype(float)
-    penalty = _RIDGE * np.eye(design.shape[1])
-    penalty[0, 0] = 0
-    gram = np.einsum("np,ni,nj->pij", known, design, design) + penalty
-    moment = np.einsum("np,ni,np->pi", known, design, training.values)
-    coefficients = np.linalg.solve(gram, moment[..., None])[..., 0]
-    return features(inputs.astype(float)) @ coefficients.T
-
-
-def fold(training: Spectra, num_folds: int, *, scale: float) -> Folds:
-    """Leave out every `num_folds`-th input together, in turn."""
-    if not 2 <= num_folds <= len(training.inputs):
-        raise InputError(
-            f"`leave_out.num_folds` must be from 2 to the number of inputs, {len(training.inputs)}, or 0 for none, "
-            f"got {num_folds}."
-        )
-    number = np.arange(len(training.inputs)) % num_folds
-    predicted = np.zeros_like(training.values)
-    for left_out in (number == index for index in range(num_folds)):
-        others = training._replace(counts=training.counts * ~left_out[:, None])
-        predicted[left_out] = predict_linear(others, training.inputs[left_out])
-    known = (training.counts > 0).astype(float)
-    return Folds(number, known, {"linear": rms_error(predicted, training.values, known) / scale})
-
-
-def rms_error(predicted: np.ndarray, values: np.ndarray, weights: np.ndarray) -> float:
-    """Root of the weighted mean square error."""
-    return float(np.sqrt(np.average((predicted - values) ** 2, weights=weights)))
