@@ -42,7 +42,12 @@ def test_a_run_leaves_everything_it_promises(command, tmp_path):
     phases, frequencies, amplitudes = theta[:2], theta[2:4], theta[4:]
     curve = np.sin(predictions["inputs"] * frequencies + phases) @ amplitudes
     assert np.sqrt(np.mean((curve - predictions["targets"][:, 0]) ** 2)) < 0.01
-    for name in ("training", "sensitivity", "predictions", "uncertainty", "joint"):
+    for chains, num_chains in ((summary, 4), (summary["reference"], 8)):
+        assert chains["verdict"]["sentence"] in out
+        assert sum(map(len, chains["diagnostics"]["modes"])) == num_chains
+        assert 0 < chains["diagnostics"]["ebfmi_min"] < 2
+        assert chains["diagnostics"]["slowest"]["title"].startswith("x = ")
+    for name in ("training", "sensitivity", "predictions", "uncertainty", "joint", "traces", "ranks", "energy"):
         picture = matplotlib.image.imread(run / "figures" / f"{name}.png")
         assert min(picture.shape[:2]) > 400
         assert picture[..., :3].std() > 0.02
@@ -151,7 +156,7 @@ def test_a_file_changes_the_settings_of_its_problem(command, tmp_path):
 def test_one_chain_of_one_draw_still_ends_well(command):
     code, out, err = command("run", "sine_small", *QUICK, "--chains", 1, "--draws", 1, "--out", "one")
     assert (code, err) == (0, "")
-    assert "have not converged" in out
+    assert "Do not trust the chains of hmc: chains of length 1 are too short to judge" in out
 
 
 def test_a_small_operator_whole(command, tmp_path, monkeypatch):

@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from vihmc.assessment import find_probe
 from vihmc.config import ConeConfig, build_config, load_preset
 from vihmc.console import print_outcome
 from vihmc.errors import InputError
-from vihmc.evaluation import _probe
 from vihmc.leave_out import leave_out
 from vihmc.pipeline import Observer
 from vihmc.posterior import Posterior
@@ -210,8 +210,10 @@ def test_two_reports_with_the_linear_floor(x64):
     assert rms_error(linear, validation.values, distinct) == pytest.approx(0.0661, abs=5e-5)
     assert problem.fold(68).floors["linear"] * scale == pytest.approx(0.0847, abs=5e-5)
     # What is watched for convergence: 76 points of four inputs that were never trained on.
-    predict_fn, locations = _probe(problem, whole_space(posterior_mean(problem)))
+    predict_fn, locations, places = find_probe(problem, whole_space(posterior_mean(problem)))
     assert predict_fn(posterior_mean(problem), locations).shape == (76, 4)
+    assert len(places) == 76 * 4
+    assert [place.index for place in places[:4]] == problem.probes[0].tolist()
     assert np.all(unseen.weights[problem.probes[0]].sum(axis=1) > 0)
     assert problem.notice is None
 

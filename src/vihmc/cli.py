@@ -80,7 +80,7 @@ def run(
 
     from rich.console import Console
 
-    from vihmc.console import RunObserver, print_outcome, table_1
+    from vihmc.console import RunObserver, print_outcome, print_verdicts, table_1
     from vihmc.errors import InputError
     from vihmc.evaluation import check_run, run_problem
     from vihmc.plots import run_figures
@@ -127,6 +127,7 @@ def run(
     if built.name == "sine_small":
         console.print(table_1(result))
     console.print(f"Results are in {path}", soft_wrap=True)
+    print_verdicts(console, summary)
 
 
 def main() -> None:
@@ -195,7 +196,10 @@ def _given(flags: dict[str, Any]) -> dict[str, Any]:
 def _configure_jax(config: "Config") -> None:
     import jax
 
+    from vihmc.devices import use_cores
+
     jax.config.update("jax_enable_x64", config.precision == "float64")
+    use_cores(config.num_cores)
 
 
 if __name__ == "__main__":

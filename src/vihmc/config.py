@@ -189,7 +189,11 @@ class SelectionConfig(Settings):
 class SamplerConfig(Settings):
     """Third stage: Markov chains on the kept parameters."""
 
-    kernel: Literal["hmc", "nuts"] = Field("hmc", description="HMC with a given length, or NUTS.")
+    kernel: Literal["hmc", "nuts", "ghmc", "mclmc", "adjusted_mclmc"] = Field(
+        "hmc",
+        description="HMC with a given length; NUTS; generalised HMC, one step at a time; microcanonical Langevin, "
+        "which rejects nothing and is biased by its step size; or the same with a Metropolis test, which is exact.",
+    )
     integrator: Literal["leapfrog", "split"] = Field(
         "leapfrog", description="Steps of HMC: leapfrog on all data, or symmetric splitting over shards of the data."
     )
@@ -201,17 +205,40 @@ class SamplerConfig(Settings):
     num_draws: PositiveInt = Field(1000, description="Draws of each chain that count.")
     num_warmup: Count = Field(1000, description="Steps of each chain before them, which do not count.")
     thin: PositiveInt = Field(1, description="Kernel steps per stored draw.")
-    start: Literal["q", "q_mean", "prior"] = Field("q", description="Where chains start.")
-    metric: Literal["q", "identity", "adapted", "curvature"] = Field(
-        "adapted",
-        description="Inverse mass matrix: variances of q, ones, learnt in the warm-up, or the prior with the leading "
-        "directions of the Gauss-Newton matrix at the mean of q.",
+    head: Literal["auto", "integrate", "sample"] = Field(
+        "auto",
+        description="The last layer, in which a network is linear: integrate it out exactly and sample what is below, "
+        "or sample it like everything else; 'auto' integrates where the network is narrow.",
     )
+    start: Literal["q", "q_mean", "prior", "fits"] = Field(
+        "q",
+        description="Where chains start: drawn from q, at its mean, drawn from the prior, or, with all parameters, "
+        "drawn from several independent fits in turn.",
+    )
+    start_scale: PositiveFloat = Field(
+        1.0, description="What the std of the starts is multiplied by; 2 or more spreads chains wider than q."
+    )
+    num_fits: Annotated[int, Field(ge=2)] = Field(4, description="Fits to start from, with the start `fits`.")
+    metric: Literal["q", "identity", "adapted", "adapted_low_rank", "dense", "curvature"] = Field(
+        "adapted",
+        description="Inverse mass matrix: variances of q, ones, learnt in the warm-up (variances, with a few leading "
+        "directions, or all covariances), or the prior with the leading directions of the Gauss-Newton matrix at the "
+        "mean of q.",
+    )
+    adapted_rank: PositiveInt = Field(10, description="Directions of the metric `adapted_low_rank`.")
     curvature_rank: PositiveInt = Field(256, description="Directions of the metric `curvature`.")
-    step_size: PositiveFloat | None = Field(None, description="Leapfrog step; found by dual averaging if not given.")
-    target_acceptance: Probability = Field(0.8, description="What dual averaging aims at.")
-    trajectory: Literal["quarter_period", "paper", "fixed"] = Field(
-        "quarter_period", description="Rule for the length of an HMC trajectory."
+    step_size: PositiveFloat | None = Field(
+        None, description="Integration step; if not given found by dual averaging, for mclmc by the energy error."
+    )
+    target_acceptance: Probability = Field(
+        0.8, description="What dual averaging aims at; 0.95 or more suits ghmc, and mclmc has none."
+    )
+    trajectory: Literal["quarter_period", "paper", "fixed", "chees"] = Field(
+        "quarter_period",
+        description="Rule for the length of a trajectory, or over how much of it ghmc and mclmc forget their momentum.",
+    )
+    jitter: Annotated[float, Field(ge=0, le=1)] = Field(
+        0.0, description="How far the number of steps of each draw, common to all chains, is drawn around its value."
     )
     posterior_var: PositiveFloat | None = Field(
         None, description="`v` of the paper's rule π·v/(2·step); the largest variance of q if not given."
@@ -223,7 +250,7 @@ class SamplerConfig(Settings):
 
     @model_validator(mode="after")
     def _lengths_belong_to_their_rules(self) -> Self:
-        if self.kernel == "hmc" and (self.trajectory == "fixed") != (self.num_integration_steps is not None):
+        if self.kernel != "nuts" and (self.trajectory == "fixed") != (self.num_integration_steps is not None):
             raise ValueError(
                 f"`num_integration_steps` goes with the trajectory 'fixed', got trajectory '{self.trajectory}' "
                 f"and num_integration_steps {self.num_integration_steps}"
@@ -237,9 +264,32 @@ class SamplerConfig(Settings):
             raise ValueError("`metric` 'curvature' goes with the integrator 'leapfrog', got integrator 'split'")
         if self.integrator == "split" and self.kernel != "hmc":
             raise ValueError(f"`integrator` 'split' goes with the kernel 'hmc', got kernel '{self.kernel}'")
-        if (self.step_size is None or self.metric == "adapted") and self.num_warmup < 100:
+        learns = self.metric in ("adapted", "adapted_low_rank", "dense") or self.trajectory == "chees"
+        if (self.step_size is None or learns) and self.num_warmup < 100:
             raise ValueError(
                 f"`num_warmup` must be at least 100 to find the step size or the metric, got {self.num_warmup}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _settings_fit_the_kernel(self) -> Self:
+        if self.metric == "dense" and self.kernel in ("mclmc", "adjusted_mclmc"):
+            raise ValueError(
+                f"`metric` 'dense' goes with the kernels 'hmc', 'nuts' and 'ghmc', got kernel '{self.kernel}', for "
+                "which there is 'adapted_low_rank'"
+            )
+        if self.trajectory == "chees" and self.kernel != "hmc":
+            raise ValueError(f"`trajectory` 'chees' goes with the kernel 'hmc', got kernel '{self.kernel}'")
+        if self.trajectory == "paper" and self.kernel not in ("hmc", "nuts"):
+            raise ValueError(f"`trajectory` 'paper' goes with the kernel 'hmc', got kernel '{self.kernel}'")
+        if self.trajectory == "chees" and self.num_chains < 2:
+            raise ValueError(f"`num_chains` must be at least 2 with the trajectory 'chees', got {self.num_chains}")
+        if self.trajectory == "chees" and self.jitter == 0:
+            raise ValueError("`jitter` must be positive with the trajectory 'chees' (its authors take 1), got 0.0")
+        if self.jitter > 0 and self.kernel not in ("hmc", "adjusted_mclmc"):
+            raise ValueError(
+                f"`jitter` goes with the kernels 'hmc' and 'adjusted_mclmc', got jitter {self.jitter} and kernel "
+                f"'{self.kernel}'"
             )
         return self
 
@@ -297,6 +347,7 @@ class Config(MethodConfig):
 
     preset: str = Field("default", description="Where the values came from; a label, set by the command.")
     precision: Literal["float32", "float64"] = Field("float64", description="Floating-point format.")
+    num_cores: PositiveInt | None = Field(None, description="Cores that chains are dealt out to; all if not given.")
     problem: Annotated[SineConfig | BurgersConfig | ConeConfig, Field(discriminator="name")] = SineConfig()
 
 

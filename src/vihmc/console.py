@@ -19,11 +19,11 @@ from vihmc.samplers.kernel import StepInfo
 from vihmc.storage import save_checkpoint, save_fit
 from vihmc.vi import VICheckpoint, VIInfo, VIResult
 
-RHAT_LIMIT, ESS_LIMIT = 1.05, 100
 STAGE_TITLES = {
     "vi": "1 VI fit",
     "sensitivity": "2 sensitivity",
     "hmc": "3 HMC on the kept",
+    "fits": "  more fits",
     "reference": "  HMC on all",
     "prediction": "4 prediction",
     "leave_out": "  inputs left out",
@@ -117,13 +117,14 @@ class RunObserver(ProgressObserver):
 
 
 def print_outcome(console: Console, summary: dict[str, Any]) -> None:
-    """Say what came out, warnings included."""
+    """Say what came out."""
     hmc, diagnostics, predictive = summary["hmc"], summary["diagnostics"], summary["predictive"]
     console.print(f"VI: {summary['vi']['message']}")
     console.print(
         f"Kept {summary['num_kept']} of {summary['num_params']} parameters, "
         f"{summary['captured_share']:.1%} of the first-order variance."
     )
+    console.print(f"Kernel: {hmc['why']}")
     console.print(
         f"HMC: acceptance {hmc['acceptance']:.2f}, step {hmc['step_size']:.3g}, "
         f"{hmc['num_integration_steps']:.0f} leapfrog steps and {hmc['seconds_per_draw'] * 1e3:.3g} ms a draw, "
@@ -133,7 +134,6 @@ def print_outcome(console: Console, summary: dict[str, Any]) -> None:
         f"Predictions: RMSE {predictive['rmse']:.4g}, mean epistemic std {predictive['mean_epistemic_std']:.4g}; "
         f"R-hat at most {diagnostics['rhat_max']:.3f}, bulk ESS at least {diagnostics['ess_bulk_min']:.0f}."
     )
-    _print_warnings(console, "hmc", hmc, diagnostics)
     if "published" in summary:
         console.print(operator_table(summary))
     if "reports" in summary:
@@ -144,19 +144,13 @@ def print_outcome(console: Console, summary: dict[str, Any]) -> None:
             f"Against HMC on all parameters, RMS log ratio of the predictive std: "
             f"VI-HMC {ratio['vihmc']:.3f}, VI {ratio['vi']:.3f}."
         )
-        _print_warnings(console, "reference", summary["reference"], summary["reference"]["diagnostics"])
 
 
-def _print_warnings(console: Console, stage: str, chains: dict[str, Any], diagnostics: dict[str, Any]) -> None:
-    if not diagnostics["rhat_max"] <= RHAT_LIMIT or not diagnostics["ess_bulk_min"] >= ESS_LIMIT:
-        console.print(
-            f"[bold]The chains of {stage} have not converged[/bold]: predictions should have R-hat at most "
-            f"{RHAT_LIMIT} and bulk ESS at least {ESS_LIMIT}, got {diagnostics['rhat_max']:.3f} and "
-            f"{diagnostics['ess_bulk_min']:.0f} at the worst input. Raise {stage}.num_draws and {stage}.num_warmup."
-        )
-    left_out = " and left out" if chains["bad_chains_left_out"] else ""
-    for chain, reason in chains["bad_chains"].items():
-        console.print(f"Chain {chain} of {stage} is bad{left_out}: {reason}.")
+def print_verdicts(console: Console, summary: dict[str, Any]) -> None:
+    """Say whether to trust the chains: the last thing a run says."""
+    for chains in (summary, summary.get("reference", {})):
+        if "verdict" in chains:
+            console.print(chains["verdict"]["sentence"], style="bold", markup=False, highlight=False, soft_wrap=True)
 
 
 def operator_table(summary: dict[str, Any]) -> Table:

@@ -9,24 +9,21 @@ import numpy as np
 from jax.tree_util import Partial
 
 from vihmc import predict as prediction
+from vihmc.assessment import ChainsResult, assess_chains
 from vihmc.config import Config
-from vihmc.diagnostics import Convergence, assess
 from vihmc.leave_out import LeftOut, choose_folds, leave_out
 from vihmc.operator import OperatorPosterior
-from vihmc.pipeline import Inference, Observer, Sampled, check_sampler, infer, sample_everything
+from vihmc.pipeline import Inference, Observer, Sampled, check_sampler, fit_again, infer, sample_everything
 from vihmc.posterior import Validation
 from vihmc.predict import Prediction
 from vihmc.problems import Problem
 from vihmc.problems.problem import Folds
 from vihmc.subspace import Subspace, whole_space
-from vihmc.types import Inputs
 from vihmc.vi import VICheckpoint, VIResult
 
 VI, VIHMC, HMC = "VI", "VI-HMC", "HMC"
 _STREAM_REFERENCE, _STREAM_VI_DRAWS, _STREAM_START = 1001, 1002, 1003  # away from those that the pipeline splits off
 _NUM_FUNCTIONS = 100
-_NUM_ASSESSED = 256
-"""Convergence is assessed for this many predictions and weights at most, evenly spread."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,16 +33,17 @@ class MethodResult:
     Attributes:
         prediction: Means, stds and quantiles.
         functions: A few draws of the function, for pictures; of an operator, those of the run's `cases` at the end.
-        convergence: Of the predictions; None for VI, whose draws are independent.
-        weight_convergence: Of the sampled weights; None for VI.
-        sampled: The chains; None for VI.
+        chains: What is known about its chains; None for VI, whose draws are independent.
     """
 
     prediction: Prediction
     functions: np.ndarray
-    convergence: Convergence | None = None
-    weight_convergence: Convergence | None = None
-    sampled: Sampled | None = None
+    chains: ChainsResult | None = None
+
+    @property
+    def sampled(self) -> Sampled | None:
+        """The chains themselves."""
+        return None if self.chains is None else self.chains.sampled
 
 
 class Case(NamedTuple):
@@ -101,28 +99,39 @@ def run_problem(
     )
     reference = None
     if config.reference.enabled:
+        fits = []
+        if config.reference.start == "fits":
+            with observer.stage("fits", config.reference.num_fits):
+                fits = fit_again(
+                    problem.posterior,
+                    config,
+                    inference.vi,
+                    num_fits=config.reference.num_fits,
+                    initial_params=start,
+                )
         with observer.stage("reference", config.reference.num_warmup + config.reference.num_draws):
             reference = sample_everything(
                 problem.posterior,
                 inference.vi.q,
                 config.reference,
                 jax.random.fold_in(key, _STREAM_REFERENCE),
+                fits=fits,
                 on_steps=observer.on_steps,
             )
     with observer.stage("prediction", 1):
         vi_draws = inference.vi.q.sample(jax.random.fold_in(key, _STREAM_VI_DRAWS), config.prediction.num_vi_draws)
         everything, num_draws = whole_space(inference.vi.q.mean), config.prediction.num_draws
         draws = {VI: (everything, np.asarray(vi_draws)), VIHMC: inference.sampled.spread(num_draws)}
-        sampled = {VIHMC: inference.sampled}
+        sampled = {VIHMC: ("hmc", inference.sampled, config.hmc)}
         if reference is not None:
-            draws[HMC], sampled[HMC] = reference.spread(num_draws), reference
+            draws[HMC], sampled[HMC] = reference.spread(num_draws), ("reference", reference, config.reference)
         predictions = {name: _predict(problem, *pair, config) for name, pair in draws.items()}
         cases = _choose_cases(problem, predictions)
         methods = {
             name: MethodResult(predictions[name], _functions(problem, *draws[name], cases)) for name in predictions
         }
-        for name, chains in sampled.items():
-            methods[name] = _assess(problem, methods[name], chains)
+        for name, (stage, chains, settings) in sampled.items():
+            methods[name] = replace(methods[name], chains=assess_chains(stage, problem, chains, settings))
     left_out = None
     if folds is not None:
         with observer.stage("leave_out", config.leave_out.num_folds):
@@ -187,37 +196,6 @@ def _functions(problem: Problem, subspace: Subspace, draws: np.ndarray, cases: t
     at_the_end = posterior.locations[-len(problem.grid.positions) :]
     fields = prediction.evaluate(Partial(prediction.field_at, posterior, subspace, functions), chosen, at_the_end)
     return np.swapaxes(fields, 1, 2)
-
-
-def _assess(problem: Problem, method: MethodResult, sampled: Sampled) -> MethodResult:
-    """Assess the convergence of some predictions and of some weights."""
-    predict_fn, inputs = _probe(problem, sampled.subspace)
-    positions = sampled.chains.positions
-    weights = _evenly(np.arange(positions.shape[-1]))
-    return replace(
-        method,
-        convergence=assess(prediction.evaluate(predict_fn, positions, inputs)),
-        weight_convergence=assess(positions[..., weights]),
-        sampled=sampled,
-    )
-
-
-def _probe(problem: Problem, subspace: Subspace) -> tuple[Callable, Inputs]:
-    """A function whose values stand for all predictions, and its inputs."""
-    posterior, inputs = problem.posterior, problem.validation_inputs
-    if not isinstance(posterior, OperatorPosterior):
-        return subspace.restrict(posterior.predict), inputs
-    side = int(_NUM_ASSESSED**0.5)
-    watched = (
-        _evenly(np.arange(len(all_of_them)), side) if chosen is None else chosen
-        for chosen, all_of_them in zip(problem.probes, (inputs, posterior.locations), strict=True)
-    )
-    functions, locations = (rows[chosen] for rows, chosen in zip((inputs, posterior.locations), watched, strict=True))
-    return Partial(prediction.field_at, posterior, subspace, functions), locations
-
-
-def _evenly(values: np.ndarray, count: int = _NUM_ASSESSED) -> np.ndarray:
-    return values[np.unique(np.linspace(0, len(values) - 1, min(count, len(values))).round().astype(int))]
 
 
 def relative_l2(predicted: Any, truth: Any, weights: np.ndarray | None = None) -> np.ndarray:

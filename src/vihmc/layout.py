@@ -81,9 +81,10 @@ class ParamLayout:
         return jnp.concatenate([jnp.ravel(leaf) for leaf in leaves])
 
     def unravel(self, vector: Array) -> Params:
-        """Rebuild the tree from a vector."""
+        """Rebuild the tree from a vector; axes after its first stay behind those of every leaf."""
+        behind = vector.shape[1:]
         pieces = [
-            vector[start : start + size].reshape(shape)
+            vector[start : start + size].reshape(*shape, *behind)
             for start, size, shape in zip(self.offsets, self.leaf_sizes, self.shapes, strict=False)
         ]
         return jax.tree.unflatten(self.treedef, pieces)

@@ -7,9 +7,9 @@
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
@@ -20,8 +20,10 @@ from vihmc import predict as prediction
 from vihmc import sensitivity, vi
 from vihmc.config import MethodConfig, SamplerConfig
 from vihmc.curvature import whiten
+from vihmc.devices import deal_out
 from vihmc.diagnostics import find_bad_chains
 from vihmc.errors import InputError
+from vihmc.head import IntegratedHead
 from vihmc.mean_field import MeanField
 from vihmc.memory import peak_memory_gb
 from vihmc.posterior import Posterior, Validation, check_inputs_like, check_validation
@@ -33,6 +35,10 @@ from vihmc.shards import check_shards
 from vihmc.subspace import Subspace, select, whole_space
 from vihmc.types import Inputs, Key, Params
 from vihmc.vi import VICheckpoint, VIResult
+
+InitialParams = Callable[[Key], Params]
+"""Draws a tree of parameters to start a fit from."""
+_STREAM_FITS = 2000  # away from those that others split off
 
 
 class Observer:
@@ -77,6 +83,8 @@ class Sampled:
     tuning: Tuning
     bad_chains: dict[int, str]
     dropped: bool
+    num_integrated: int = 0
+    """Kept parameters of the last layer that were integrated out, and drawn afterwards."""
 
     @property
     def draws(self) -> np.ndarray:
@@ -188,6 +196,11 @@ def infer(
 
 def check_sampler(stage: str, posterior: Posterior, config: SamplerConfig) -> None:
     """Refuse settings that do not fit the data, before anything has been computed."""
+    if config.start == "fits" and stage != "reference":
+        raise InputError(
+            f"`{stage}.start` must be 'q', 'q_mean' or 'prior', because frozen parameters are held at one fit, got "
+            "'fits'; `reference.start` may be 'fits'."
+        )
     if config.num_shards is not None:
         check_shards(f"{stage}.num_shards", posterior.num_observations, config.num_shards)
 
@@ -199,27 +212,33 @@ def sample_subspace(
     config: SamplerConfig,
     rng_key: Key,
     *,
+    fits: Sequence[MeanField] = (),
     on_steps: Callable[[str, int, StepInfo], None] | None = None,
 ) -> Sampled:
     """Sample the posterior of the kept parameters given that the others are what `subspace` holds them at."""
-    key_start, key_chains, key_metric = jax.random.split(rng_key, 3)
+    key_start, key_chains, key_metric, key_head = jax.random.split(rng_key, 4)
     starts = draw_starts(
         key_start,
         config.start,
         num_chains=config.num_chains,
-        mean=q.mean,
-        std=q.std,
+        means=[fit.mean for fit in fits or (q,)],
+        stds=[fit.std for fit in fits or (q,)],
         prior_std=posterior.prior_std,
+        scale=config.start_scale,
     )
     # As wide as floats can be: what a model computes in is its own affair, energies are sums over all data.
-    positions = subspace.extract(starts).astype(jnp.result_type(float))
-    initial_var = subspace.extract(q.std**2).astype(jnp.result_type(float))
-    log_density = posterior.restrict(subspace, num_shards=config.num_shards)
+    head = find_head(posterior, subspace, config)
+    space = subspace if head is None else head.below
+    positions = space.extract(starts).astype(jnp.result_type(float))
+    initial_var = space.extract(q.std**2).astype(jnp.result_type(float))
+    log_density = posterior.restrict(space, num_shards=config.num_shards) if head is None else head.log_density()
     whitening = None
     if config.metric == "curvature":
-        whitening = whiten(posterior, subspace, q.mean, key_metric, rank=config.curvature_rank)
+        whitening = whiten(posterior, space, q.mean, key_metric, rank=config.curvature_rank)
         log_density, initial_var = whitening.log_density(log_density), jnp.ones_like(initial_var)
         positions = whitening.to_coordinates(positions)
+    if config.chains_at_once == "all":
+        positions = deal_out(positions)
     chains, tuning = sample(
         log_density,
         positions,
@@ -230,10 +249,26 @@ def sample_subspace(
         to_position=None if whitening is None else whitening.to_position,
         on_steps=on_steps,
     )
+    if head is not None:
+        chains = replace(chains, positions=head.complete(chains.positions, key_head))
     bad = find_bad_chains(chains)
     good = [chain for chain in range(chains.num_chains) if chain not in bad]
     dropped = bool(config.drop_bad_chains and bad and good)
-    return Sampled(subspace, chains.keep(good) if dropped else chains, chains, tuning, bad, dropped)
+    num_integrated = subspace.num_kept - space.num_kept
+    return Sampled(subspace, chains.keep(good) if dropped else chains, chains, tuning, bad, dropped, num_integrated)
+
+
+def find_head(posterior: Posterior, subspace: Subspace, config: SamplerConfig) -> IntegratedHead | None:
+    """The last layer, if it is to be integrated out and can be."""
+    if config.head == "sample" or config.num_shards is not None:
+        return None
+    head = IntegratedHead.of(posterior, subspace)
+    if head is None and config.head == "integrate":
+        raise InputError(
+            "`head` must be 'auto' or 'sample' unless the model is a narrow MLP of which parameters both in and below "
+            "its last layer are kept, got 'integrate'."
+        )
+    return head
 
 
 def sample_everything(
@@ -242,10 +277,24 @@ def sample_everything(
     config: SamplerConfig,
     rng_key: Key,
     *,
+    fits: Sequence[MeanField] = (),
     on_steps: Callable[[str, int, StepInfo], None] | None = None,
 ) -> Sampled:
-    """Sample all parameters: the reference that the method is judged by."""
-    return sample_subspace(posterior, q, whole_space(q.mean), config, rng_key, on_steps=on_steps)
+    """Sample all parameters: the reference that the method is judged by. Chains may start from several fits in turn."""
+    return sample_subspace(posterior, q, whole_space(q.mean), config, rng_key, fits=fits, on_steps=on_steps)
+
+
+def fit_again(
+    posterior: Posterior, config: MethodConfig, fitted: VIResult, *, num_fits: int, initial_params: InitialParams | None
+) -> list[MeanField]:
+    """Fit anew from other random starts, for chains that begin in different places; the first is `fitted`."""
+    fits = [fitted.q]
+    for number in range(1, num_fits):
+        key = jax.random.fold_in(jax.random.key(config.seed), _STREAM_FITS + number)
+        key_start, key_vi = jax.random.split(key)
+        start = None if initial_params is None else posterior.layout.ravel(initial_params(key_start))
+        fits.append(vi.fit(posterior, config.vi, key_vi, initial_mean=start).q)
+    return fits
 
 
 def _scoring_inputs(

@@ -12,6 +12,7 @@ from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullFormatt
 
 from vihmc.evaluation import HMC, VI, VIHMC, MethodResult, RunResult
 from vihmc.operator import OperatorPosterior
+from vihmc.plots_chains import energy, ranks, traces
 from vihmc.plots_operator import fields, layers, spectra
 from vihmc.problems.sine import TABLE_1_COLUMNS, table_1_order
 from vihmc.style import BLUE, GREY, METHOD_STYLE, RED, SAMPLES, finish, row_of_axes
@@ -33,6 +34,7 @@ def run_figures(result: RunResult) -> dict[str, Figure]:
         builders |= {f"spectra_{case.title.split()[0]}": partial(spectra, case=case) for case in result.cases}
     if result.problem.name == "sine_small":
         builders["joint"] = joint
+    builders |= {"traces": traces, "ranks": ranks, "energy": energy}
     return {name: build(result) for name, build in builders.items()}
 
 

@@ -18,10 +18,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
 from jax.typing import ArrayLike
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 from vihmc.errors import InputError
+from vihmc.lanes import is_narrow
 from vihmc.layout import ParamLayout
+from vihmc.models.mlp import MLP
 from vihmc.shards import ShardedDensity, check_shards
 from vihmc.subspace import Subspace
 from vihmc.types import Apply, Inputs, Key, Params, Vector
@@ -33,6 +35,13 @@ def log_normal(residual: Array, *, std: Array) -> Array:
     """Sum of log N(residual; 0, std²); `std` broadcasts against the last axes."""
     log_std = jnp.broadcast_to(jnp.log(std), residual.shape)
     return -0.5 * jnp.sum((residual / std) ** 2) - jnp.sum(log_std) - 0.5 * residual.size * LOG_2PI
+
+
+def log_normal_in_lanes(residual: Float[Array, "size lanes"], *, std: Array) -> Float[Array, " lanes"]:
+    """The same in every lane, with one std for all rows or one per row."""
+    std = jnp.broadcast_to(std, residual.shape[:1])[:, None]
+    log_std = jnp.sum(jnp.log(std))
+    return -0.5 * jnp.sum((residual / std) ** 2, axis=0) - log_std - 0.5 * residual.shape[0] * LOG_2PI
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,9 +155,28 @@ class Posterior:
     def restrict(self, subspace: Subspace, *, num_shards: int | None = None) -> Callable[[Array], Array]:
         """The log density as a function of the kept parameters, with the others frozen; in shards if asked for."""
         if num_shards is None:
+            if model_in_lanes(self) is not None:
+                return subspace.restrict_in_lanes(Partial(_density_in_lanes, self))
             return subspace.restrict(self.log_density)
         check_shards("num_shards", self.num_observations, num_shards)
         return ShardedDensity(Partial(_shard_density, self, subspace), num_shards)
+
+
+def model_in_lanes(posterior: Posterior) -> MLP | None:
+    """The model, if it is a network so narrow that many chains run through it best in lanes."""
+    model = getattr(posterior.apply, "__self__", None)
+    if not isinstance(model, MLP) or type(posterior) is not Posterior or model.num_layers < 2:
+        return None
+    return model if is_narrow(model.widths, num_observations=posterior.num_observations) else None
+
+
+def _density_in_lanes(posterior: Posterior, theta: Float[Array, "params lanes"]) -> Float[Array, " lanes"]:
+    model = model_in_lanes(posterior)
+    assert model is not None
+    residual = posterior.targets[..., None] - model.apply_in_lanes(posterior.layout.unravel(theta), posterior.inputs)
+    noise_std = jnp.broadcast_to(posterior.noise_std, posterior.targets.shape)
+    log_likelihood = log_normal_in_lanes(residual.reshape(-1, residual.shape[-1]), std=noise_std.reshape(-1))
+    return log_normal_in_lanes(theta, std=posterior.prior_std) + log_likelihood
 
 
 def _shard_density(posterior: Posterior, subspace: Subspace, position: Array, index: Array, num_shards: int) -> Array:

@@ -20,6 +20,7 @@ from jaxtyping import Array, Float, Int
 
 from vihmc.config import SelectionConfig
 from vihmc.errors import InputError
+from vihmc.lanes import LanesDensity
 from vihmc.tracing import as_pytree_function
 from vihmc.types import Key, Vector
 
@@ -64,6 +65,16 @@ class Subspace:
             return position
         return scatter(position, self.kept, self.rank, self.center)
 
+    def embed_in_lanes(self, positions: Float[Array, "kept lanes"]) -> Float[Array, "params lanes"]:
+        """The same with one vector per lane, along the last axis."""
+        if self.num_kept == self.center.shape[0]:
+            return positions
+        return _scatter_rows(positions, self.kept, self.rank, self.center)
+
+    def restrict_in_lanes(self, function: Partial) -> LanesDensity:
+        """Turn a density in lanes of full vectors into one of kept vectors."""
+        return LanesDensity(Partial(_call_embedded_in_lanes, self, function))
+
     def restrict(self, function: Callable[..., Array]) -> Partial:
         """Turn a function whose first argument is a full vector into one of a kept vector."""
         return Partial(_call_embedded, self, as_pytree_function(function))
@@ -95,6 +106,30 @@ def _scatter_backward(residual: tuple[Array, Array], cotangent: Array) -> tuple[
 
 
 scatter.defvjp(_scatter_forward, _scatter_backward)
+
+
+@jax.custom_vjp
+def _scatter_rows(positions: Array, kept: Array, rank: Array, center: Array) -> Array:
+    return jnp.where((rank >= 0)[:, None], _take_rows(positions, jnp.maximum(rank, 0)), center[:, None])
+
+
+def _take_rows(values: Array, indices: Array) -> Array:
+    return values.at[indices].get(mode="promise_in_bounds")
+
+
+def _scatter_rows_forward(positions: Array, kept: Array, rank: Array, center: Array) -> tuple[Array, Array]:
+    return _scatter_rows(positions, kept, rank, center), kept
+
+
+def _scatter_rows_backward(kept: Array, cotangent: Array) -> tuple[Array, None, None, None]:
+    return _take_rows(cotangent, kept), None, None, None
+
+
+_scatter_rows.defvjp(_scatter_rows_forward, _scatter_rows_backward)
+
+
+def _call_embedded_in_lanes(subspace: Subspace, function: Partial, positions: Array) -> Array:
+    return function(subspace.embed_in_lanes(positions))
 
 
 def _call_embedded(subspace: Subspace, function: Partial, position: Array, *args: Any) -> Array:

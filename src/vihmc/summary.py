@@ -6,7 +6,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from vihmc.evaluation import HMC, VI, VIHMC, MethodResult, RunResult, accuracy, agreement
+from vihmc.assessment import ChainsResult
+from vihmc.config import SamplerConfig
+from vihmc.evaluation import HMC, VI, VIHMC, RunResult, accuracy, agreement
 from vihmc.memory import peak_memory_gb
 from vihmc.operator import OperatorPosterior
 from vihmc.pipeline import Sampled
@@ -23,7 +25,7 @@ def summarise(result: RunResult) -> dict[str, Any]:
     names = problem.param_names
     small = len(names) <= SMALL_MODEL
     is_field = isinstance(problem.posterior, OperatorPosterior)
-    sampled = inference.sampled
+    sampled, chains = inference.sampled, _chains_of(result, VIHMC)
     truth = np.asarray(problem.validation_targets)
     captured = float(inference.scores.values[sampled.subspace.kept].sum() / inference.scores.values.sum())
 
@@ -46,10 +48,11 @@ def summarise(result: RunResult) -> dict[str, Any]:
         "kept": [names[index] for index in sampled.subspace.kept.tolist()] if small else None,
         "kept_per_leaf": _kept_per_leaf(problem, sampled),
         "vi": _vi(result, names),
-        "hmc": _chains(result.methods[VIHMC], result, names),
+        "verdict": _verdict(chains),
+        "hmc": _chains(chains, config.hmc, names),
         "predictive": accurate(VIHMC),
         "predictive_vi": accurate(VI),
-        "diagnostics": _diagnostics(result.methods[VIHMC]),
+        "diagnostics": _diagnostics(chains),
         "peak_memory_gb": peak_memory_gb(),
         "peak_memory_gb_after": result.peak_memory_gb,
         "seconds": result.seconds,
@@ -64,11 +67,12 @@ def summarise(result: RunResult) -> dict[str, Any]:
     if problem.notice:
         summary["notice"] = problem.notice
     if HMC in result.methods:
-        reference = result.methods[HMC]
+        reference, its_chains = result.methods[HMC], _chains_of(result, HMC)
         summary["reference"] = {
-            **_chains(reference, result, names),
+            **_chains(its_chains, config.reference, names),
+            "verdict": _verdict(its_chains),
             "predictive": accurate(HMC),
-            "diagnostics": _diagnostics(reference),
+            "diagnostics": _diagnostics(its_chains),
         }
         summary["agreement_with_reference"] = {
             "vi": agreement(result.methods[VI], reference),
@@ -141,24 +145,25 @@ def _vi(result: RunResult, names: tuple[str, ...]) -> dict[str, Any]:
     return values
 
 
-def _chains(method: MethodResult, result: RunResult, names: tuple[str, ...]) -> dict[str, Any]:
-    sampled = _sampled(method)
+def _chains(found: ChainsResult, settings: SamplerConfig, names: tuple[str, ...]) -> dict[str, Any]:
+    sampled = found.sampled
     chains = sampled.chains
     cost = sampled.all_chains
-    settings = result.config.hmc if method is result.methods[VIHMC] else result.config.reference
     gradients = int(cost.num_gradients.sum())
     if settings.num_shards is not None:
         # A step of the split integrator kicks twice with every shard but the last.
         gradients = round(gradients * (2 * settings.num_shards - 1) / settings.num_shards)
     values: dict[str, Any] = {
         "kernel": settings.kernel,
+        "why": _why(settings, sampled),
+        "num_integrated": sampled.num_integrated,
         "integrator": settings.integrator,
         "num_chains": chains.num_chains,
         "num_draws": chains.acceptance_rate.shape[1],
         "step_size": float(sampled.tuning.step_size),
         "num_integration_steps": float(chains.num_gradients.mean()) / settings.thin,
         "acceptance": float(chains.acceptance_rate.mean()),
-        "acceptance_per_chain": chains.acceptance_rate.mean(axis=1).tolist(),
+        "acceptance_per_chain": found.transitions.acceptance.tolist(),
         "divergences": int(chains.is_divergent.sum()),
         "gradients": gradients,
         "seconds_per_draw": cost.seconds / cost.acceptance_rate.size / settings.thin,
@@ -171,11 +176,35 @@ def _chains(method: MethodResult, result: RunResult, names: tuple[str, ...]) -> 
     return values
 
 
-def _diagnostics(method: MethodResult) -> dict[str, Any]:
-    cost = _sampled(method).all_chains
-    predictions, weights = method.convergence, method.weight_convergence
-    assert predictions is not None
-    assert weights is not None
+KERNEL_TITLES = {
+    "hmc": "HMC",
+    "nuts": "NUTS, which finds its own length",
+    "ghmc": "generalised HMC, which keeps most of its momentum from step to step",
+    "mclmc": "microcanonical Langevin, which rejects nothing and is biased by its step",
+    "adjusted_mclmc": "microcanonical HMC, which moves at constant speed",
+}
+
+
+def _why(settings: SamplerConfig, sampled: Sampled) -> str:
+    """Name the kernel, and what speaks for the way it was used."""
+    parts = [KERNEL_TITLES[settings.kernel]]
+    if settings.integrator == "split":
+        parts.append(f"over {settings.num_shards} shards of the data, so that one at a time is in memory")
+    if settings.jitter > 0:
+        parts.append("with lengths drawn at random, because none suits all directions")
+    if sampled.num_integrated:
+        parts.append(
+            f"on what is below the last layer: its {sampled.num_integrated} kept parameters are integrated out, which "
+            "makes the rest less steep, and drawn exactly"
+        )
+    if settings.chains_at_once == "all" and sampled.chains.num_chains > 1:
+        parts.append(f"{sampled.all_chains.num_chains} chains side by side")
+    return ", ".join(parts) + "."
+
+
+def _diagnostics(found: ChainsResult) -> dict[str, Any]:
+    cost = found.sampled.all_chains
+    predictions, weights, transitions = found.convergence, found.weight_convergence, found.transitions
     median_ess = float(np.median(predictions.ess_bulk))
     return {
         "rhat_max": float(predictions.rhat.max()),
@@ -183,9 +212,19 @@ def _diagnostics(method: MethodResult) -> dict[str, Any]:
         "ess_bulk_min": float(predictions.ess_bulk.min()),
         "ess_bulk_median": median_ess,
         "ess_tail_min": float(predictions.ess_tail.min()),
+        "ess_tail_median": float(np.median(predictions.ess_tail)),
         "mcse_mean_max": float(predictions.mcse_mean.max()),
+        "mcse_relative_max": float(predictions.mcse_relative.max()),
+        "slowest": found.slowest._asdict(),
         "ess_bulk_median_per_second": median_ess / cost.seconds,
         "ess_bulk_median_per_step": median_ess / float(cost.num_gradients.sum()),
+        "divergent_share": float(transitions.divergent_share.mean()),
+        "longest_share": float(transitions.longest_share.mean()),
+        "ebfmi_min": float(transitions.ebfmi.min()),
+        "ebfmi_per_chain": transitions.ebfmi.tolist(),
+        "modes": [list(group) for group in found.modes.groups],
+        "modes_distance": found.modes.distance,
+        "modes_furthest": found.furthest._asdict() if len(found.modes.groups) > 1 else None,
         "weights": {
             "rhat_max": float(weights.rhat.max()),
             "ess_bulk_min": float(weights.ess_bulk.min()),
@@ -195,9 +234,14 @@ def _diagnostics(method: MethodResult) -> dict[str, Any]:
     }
 
 
-def _sampled(method: MethodResult) -> Sampled:
-    assert method.sampled is not None
-    return method.sampled
+def _verdict(found: ChainsResult) -> dict[str, str]:
+    return {"level": str(found.verdict.level), "sentence": found.verdict.sentence}
+
+
+def _chains_of(result: RunResult, method: str) -> ChainsResult:
+    found = result.methods[method].chains
+    assert found is not None
+    return found
 
 
 def _by_name(names: Any, mean: np.ndarray, std: np.ndarray) -> dict[str, dict[str, float]]:

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from vihmc import lanes
 from vihmc.errors import InputError, nearest
 from vihmc.types import Key, Params
 
@@ -64,12 +65,12 @@ class MLP:
     def apply_layers(
         self,
         params: Params,
-        hidden: Float[Array, "n width"],
+        hidden: Float[Array, "n width *lanes"],
         *,
         start: int,
         stop: int,
         multiply: Sequence[Callable[[Array, Array], Array]] | None = None,
-    ) -> Float[Array, "n next_width"]:
+    ) -> Float[Array, "n next_width *next_lanes"]:
         """Run layers `start` to `stop` - 1 on what enters layer `start`.
 
         A layer may come with a matrix product of its own, one whose derivative leaves out what nobody needs.
@@ -79,6 +80,20 @@ class MLP:
             if index < self.num_layers - 1:
                 hidden = ACTIVATIONS[self.activation](hidden)
         return hidden
+
+    def features(self, params: Params, inputs: Float[Array, "n inputs"]) -> Float[Array, "n width"]:
+        """What enters the last layer, in which the network is linear."""
+        return self.apply_layers(params, inputs, start=0, stop=self.num_layers - 1)
+
+    def features_in_lanes(self, params: Params, inputs: Float[Array, "n inputs"]) -> Float[Array, "n width lanes"]:
+        """The same for many chains: every leaf of `params` has them along an additional last axis."""
+        multiply = [lanes.multiply] * self.num_layers
+        return self.apply_layers(params, inputs[..., None], start=0, stop=self.num_layers - 1, multiply=multiply)
+
+    def apply_in_lanes(self, params: Params, inputs: Float[Array, "n inputs"]) -> Float[Array, "n outputs lanes"]:
+        """Run the network with the parameters of many chains."""
+        hidden, last = self.features_in_lanes(params, inputs), self.num_layers - 1
+        return self._linear(params, hidden, last, lanes.multiply)
 
     def _linear(
         self, params: Params, hidden: Array, index: int, multiply: Callable[[Array, Array], Array] = jnp.matmul

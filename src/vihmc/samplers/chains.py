@@ -68,7 +68,7 @@ def run_chains(
         to_position: Maps what is sampled to what is stored, if they differ.
         on_chunk: Called with the draws done so far and the statistics of the last chunk, arrays (draw, chain).
     """
-    loop = start_loop(state, float(tuning.step_size), tuning.inverse_mass_matrix.dtype)
+    loop = start_loop(kernel, state, tuning.step_size.dtype, step_size=float(tuning.step_size))
     chunk = partial(run_chunk, kernel, chunk_size, as_pytree_function(logdensity_fn))
     # Compiles, and draws nothing.
     jax.block_until_ready(chunk(loop, tuning, rng_key, start=0, count=0, thin=thin))

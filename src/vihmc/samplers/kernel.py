@@ -1,7 +1,8 @@
 """What a kernel is: a pair of pure functions on the state of one chain.
 
-A new kernel is one new file that builds a :class:`Kernel`. Everything a kernel can be tuned by is in
-:class:`Tuning`, whose numbers are traced, so that tuning never compiles anything again.
+A new kernel is one new file that builds a :class:`Kernel`, and one line in the table of :mod:`vihmc.samplers.sample`.
+Everything a kernel can be tuned by is in :class:`Tuning`, whose numbers are traced, so that tuning never compiles
+anything again.
 """
 
 from collections.abc import Callable
@@ -17,10 +18,12 @@ class Tuning(NamedTuple):
     """What the warm-up finds and the draws use."""
 
     step_size: Array
-    inverse_mass_matrix: Array
-    """Diagonal of the inverse mass matrix: variances, in squared units of the parameters."""
+    inverse_mass_matrix: Any
+    """Its diagonal, or the whole, or BlackJAX's diagonal with a few directions; in squared units of the parameters."""
     num_integration_steps: Array
-    """Leapfrog steps per draw; a kernel that finds its own length ignores it."""
+    """Steps after which a chain has a new momentum: all at once, or bit by bit; NUTS finds its own number."""
+    jitter: Array | float = 0.0
+    """How far, as a share of it, the number of steps is drawn from around `num_integration_steps`."""
 
 
 class StepInfo(NamedTuple):
@@ -32,18 +35,41 @@ class StepInfo(NamedTuple):
     num_gradients: Array
 
 
+class StepSizeRule(NamedTuple):
+    """How a step size is searched for, one for all chains.
+
+    Attributes:
+        start: ``start(step_size)`` gives the state of the search.
+        update: ``update(state, chains, info, target_acceptance)`` gives the next one, after a step of all chains.
+        trial: The step size to try next, from the state.
+        final: The step size to keep, from the state.
+    """
+
+    start: Callable[[Array], Any]
+    update: Callable[[Any, Any, StepInfo, Any], Any]
+    trial: Callable[[Any], Array]
+    final: Callable[[Any], Array]
+
+
 class Kernel(NamedTuple):
     """A Markov transition.
 
     Attributes:
-        init: ``init(position, logdensity_fn)`` gives the state of a chain; it has a field `position`.
+        init: ``init(position, logdensity_fn)`` gives the state of a chain; it has `position` and `logdensity`.
         step: ``step(rng_key, state, logdensity_fn, tuning)`` gives the next state and a :class:`StepInfo`.
+        step_size_rule: How the warm-up finds a step size for it.
+        has_unit_speed: Whether a chain moves at speed one in units of the metric; the velocity of a Gaussian momentum
+            has the length of the square root of the dimension, and takes that much less time for the same way.
+        keeps_end: Whether the state has `end`, the :class:`TrajectoryEnd` that the length is learnt from.
         sequential: Whether chains step one after the other instead of all at once: a model that fills the machine by
             itself is then not copied once per chain.
     """
 
     init: Callable[[Array, LogDensity], Any]
     step: Callable[[Key, Any, LogDensity, Tuning], tuple[Any, StepInfo]]
+    step_size_rule: StepSizeRule
+    has_unit_speed: bool = False
+    keeps_end: bool = False
     sequential: bool = False
 
     def for_all_chains(self, function: Callable) -> Callable:
@@ -51,3 +77,10 @@ class Kernel(NamedTuple):
         if not self.sequential:
             return jax.vmap(function)
         return lambda *stacked: jax.lax.map(lambda one: function(*one), stacked)
+
+
+class TrajectoryEnd(NamedTuple):
+    """Where the last trajectory ended, accepted or not."""
+
+    position: Array
+    momentum: Array

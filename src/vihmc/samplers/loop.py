@@ -1,8 +1,9 @@
 """The compiled loop that warm-up and draws share: many chains at once, one program for both unless draws are thinned.
 
-Step `t` of chain `c` has the key ``fold_in(fold_in(rng_key, c), t)``. Draws therefore depend neither on the length of
-a chunk nor on how often a person looked. Everything that may change between two chunks is traced: the number of draws,
-the tuning, and whether a step size is being searched for.
+Step `t` of chain `c` has the key ``fold_in(fold_in(rng_key, c), t)``, and what all chains share is drawn with the key
+of a chain that never is. Draws therefore depend neither on the length of a chunk nor on how often a person looked.
+Everything that may change between two chunks is traced: the number of draws, the tuning, and whether a step size or a
+length is being searched for.
 """
 
 from functools import partial
@@ -11,33 +12,36 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from blackjax.adaptation.step_size import DualAveragingAdaptationState, dual_averaging_adaptation
 from jaxtyping import Array
 
+from vihmc.samplers.chees import LengthState, start_length, update_length
 from vihmc.samplers.kernel import Kernel, StepInfo, Tuning
-from vihmc.samplers.trajectory import LengthRule, num_steps_for
+from vihmc.samplers.trajectory import LengthRule, jittered, num_steps_for
 from vihmc.types import Key, LogDensity
+
+_NO_CHAIN = np.uint32(2**32 - 1)
 
 
 class Search(NamedTuple):
-    """How the step size is searched for, and the length of a trajectory with it."""
+    """What is being searched for: the step size, the length of a trajectory, both, or nothing."""
 
-    is_on: bool
-    """If not, the tuning is used as it is."""
+    step_size_is_on: bool
+    length_is_on: bool
     target_acceptance: float
     length: LengthRule
     time: float
-    """Integration time of a trajectory, for rules that have one."""
+    """Integration time of a trajectory, for rules that have one, while no length is searched for."""
 
 
-NO_SEARCH = Search(is_on=False, target_acceptance=0.8, length=LengthRule(1, 1), time=1.0)
+NO_SEARCH = Search(step_size_is_on=False, length_is_on=False, target_acceptance=0.8, length=LengthRule(1, 1), time=1.0)
 
 
 class LoopState(NamedTuple):
-    """State of all chains, stacked along the first axis, and of the search."""
+    """State of all chains, stacked along the first axis, and of the two searches."""
 
     chains: Any
-    averaging: DualAveragingAdaptationState
+    step_size: Any
+    length: LengthState
 
 
 class Step(NamedTuple):
@@ -48,10 +52,10 @@ class Step(NamedTuple):
     info: StepInfo
 
 
-def start_loop(chains: Any, step_size: float, dtype: Any) -> LoopState:
-    """Begin a search at `step_size`."""
-    start, _, _ = dual_averaging_adaptation(NO_SEARCH.target_acceptance)
-    return LoopState(chains, strong(start(jnp.asarray(step_size, dtype)), dtype))
+def start_loop(kernel: Kernel, chains: Any, dtype: Any, *, step_size: float, time: float = 1.0) -> LoopState:
+    """Begin the searches at `step_size` and `time`."""
+    search = kernel.step_size_rule.start(jnp.asarray(step_size, dtype))
+    return LoopState(chains, strong(search, dtype), strong(start_length(jnp.asarray(time, dtype)), dtype))
 
 
 def strong(tree: Any, dtype: Any) -> Any:
@@ -78,7 +82,7 @@ def run_chunk(
     search: Search = NO_SEARCH,
 ) -> tuple[LoopState, Step]:
     """Take draws number `start` to `start + count - 1`, at most `chunk_size`, of `thin` steps each."""
-    dtype = np.asarray(tuning.inverse_mass_matrix).dtype
+    dtype = tuning.step_size.dtype
     numbers = strong((tuning, search, start, count), dtype)
     return _run_chunk(kernel, chunk_size, thin, logdensity_fn, state, rng_key, *numbers)
 
@@ -105,29 +109,46 @@ def _run_chunk(
     start: Array,
     count: Array,
 ) -> tuple[LoopState, Step]:
-    _, update_averaging, _ = dual_averaging_adaptation(search.target_acceptance)
+    rule = kernel.step_size_rule
     shapes = jax.eval_shape(
         lambda chains: step_chains(kernel, logdensity_fn, chains, given, rng_key, start)[1], state.chains
     )
     nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
 
-    def draw(index: Array, state: LoopState) -> tuple[LoopState, StepInfo]:
-        step_size = jnp.exp(state.averaging.log_step_size).astype(given.step_size.dtype)
-        found = Tuning(step_size, given.inverse_mass_matrix, num_steps_for(search.length, step_size, search.time))
-        tuning = jax.tree.map(lambda one, other: jnp.where(search.is_on, one, other), found, given)
+    def tune(state: LoopState, index: Array) -> Tuning:
+        step_size = jnp.where(search.step_size_is_on, rule.trial(state.step_size), given.step_size)
+        step_size = step_size.astype(given.step_size.dtype)
+        time = jnp.where(search.length_is_on, jnp.exp(state.length.log_time), search.time)
+        searched = search.step_size_is_on | search.length_is_on
+        num_steps = jnp.where(searched, num_steps_for(search.length, step_size, time), given.num_integration_steps)
+        key = jax.random.fold_in(jax.random.fold_in(rng_key, _NO_CHAIN), index)
+        return given._replace(
+            step_size=step_size, num_integration_steps=jittered(num_steps, jnp.asarray(given.jitter), key)
+        )
 
-        def step(offset: Array, carry: tuple[Any, StepInfo]) -> tuple[Any, StepInfo]:
-            chains, total = carry
-            chains, info = step_chains(kernel, logdensity_fn, chains, tuning, rng_key, index * thin + offset)
-            return chains, StepInfo(
+    def step(index: Array, state: LoopState) -> tuple[LoopState, StepInfo]:
+        tuning = tune(state, index)
+        chains, info = step_chains(kernel, logdensity_fn, state.chains, tuning, rng_key, index)
+        step_size = rule.update(state.step_size, chains, info, search.target_acceptance)
+        length = state.length
+        if kernel.keeps_end:
+            longest = tuning.step_size * search.length.longest
+            before = state.chains.position
+            length = update_length(length, before, chains.end, info.acceptance_rate, tuning, longest=longest)
+        return LoopState(chains, step_size, length), info
+
+    def draw(index: Array, state: LoopState) -> tuple[LoopState, StepInfo]:
+        def add(offset: Array, carry: tuple[LoopState, StepInfo]) -> tuple[LoopState, StepInfo]:
+            state, total = carry
+            state, info = step(index * thin + offset, state)
+            return state, StepInfo(
                 total.acceptance_rate + info.acceptance_rate / thin,
                 total.is_divergent | info.is_divergent,
                 info.energy,
                 total.num_gradients + info.num_gradients,
             )
 
-        chains, info = jax.lax.fori_loop(0, thin, step, (state.chains, nothing))
-        return LoopState(chains, update_averaging(state.averaging, jnp.mean(info.acceptance_rate))), info
+        return jax.lax.fori_loop(0, thin, add, (state, nothing))
 
     def body(offset: Array, carry: tuple[LoopState, Step]) -> tuple[LoopState, Step]:
         state, outputs = carry

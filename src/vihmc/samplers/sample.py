@@ -8,9 +8,13 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from vihmc.config import SamplerConfig
+from vihmc.errors import InputError
+from vihmc.samplers.adjusted_mclmc import adjusted_mclmc
 from vihmc.samplers.chains import Chains, init_chains, run_chains
+from vihmc.samplers.ghmc import ghmc
 from vihmc.samplers.hmc import hmc
 from vihmc.samplers.kernel import Kernel, StepInfo, Tuning
+from vihmc.samplers.mclmc import mclmc
 from vihmc.samplers.nuts import nuts
 from vihmc.samplers.warmup import warm_up
 from vihmc.types import Key, LogDensity
@@ -26,10 +30,18 @@ class SampleResult(NamedTuple):
     tuning: Tuning
 
 
+KERNELS: dict[str, Callable[[SamplerConfig], Kernel]] = {
+    "hmc": lambda config: hmc(config.integrator, keeps_end=config.trajectory == "chees"),
+    "nuts": lambda config: nuts(config.max_integration_steps),
+    "ghmc": lambda config: ghmc(),
+    "mclmc": lambda config: mclmc(),
+    "adjusted_mclmc": lambda config: adjusted_mclmc(),
+}
+
+
 def build_kernel(config: SamplerConfig) -> Kernel:
     """Return the configured kernel."""
-    kernel = nuts(config.max_integration_steps) if config.kernel == "nuts" else hmc(config.integrator)
-    return kernel._replace(sequential=config.chains_at_once == "one")
+    return KERNELS[config.kernel](config)._replace(sequential=config.chains_at_once == "one")
 
 
 def sample(
@@ -57,6 +69,8 @@ def sample(
     """
     key_warmup, key_draws = jax.random.split(rng_key)
     kernel = build_kernel(config)
+    if kernel.has_unit_speed and starts.shape[1] < 2:
+        raise InputError(f"`kernel` '{config.kernel}' needs at least 2 parameters, got {starts.shape[1]}.")
     state, tuning = warm_up(
         logdensity_fn,
         kernel,

@@ -1,5 +1,6 @@
-"""Where chains start: drawn from q, at its mean, or drawn from the prior."""
+"""Where chains start: drawn from q or more widely, from several fits in turn, at a mean, or drawn from the prior."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 import jax
@@ -11,15 +12,28 @@ from vihmc.types import Key, Vector
 
 def draw_starts(
     rng_key: Key,
-    start: Literal["q", "q_mean", "prior"],
+    start: Literal["q", "q_mean", "prior", "fits"],
     *,
     num_chains: int,
-    mean: Vector,
-    std: Vector,
+    means: Sequence[Vector],
+    stds: Sequence[Vector],
     prior_std: Array,
+    scale: float = 1.0,
 ) -> Float[Array, "chains params"]:
-    """Draw one full parameter vector per chain."""
-    noise = jax.random.normal(rng_key, (num_chains, mean.shape[0]), mean.dtype)
+    """Draw one full parameter vector per chain.
+
+    Args:
+        rng_key: Random key.
+        start: The rule.
+        num_chains: How many.
+        means: Means of the fits, which chains take in turn; one for every rule but `fits`.
+        stds: Stds of the same fits.
+        prior_std: Std of the prior.
+        scale: What the std is multiplied by; above one the starts are wider than what they are drawn from.
+    """
+    noise = scale * jax.random.normal(rng_key, (num_chains, means[0].shape[0]), means[0].dtype)
     if start == "prior":
         return prior_std * noise
-    return mean + (std * noise if start == "q" else jnp.zeros_like(noise))
+    fit = jnp.arange(num_chains) % len(means)
+    mean, std = (jnp.stack(list(values))[fit] for values in (means, stds))
+    return mean + (jnp.zeros_like(noise) if start == "q_mean" else std * noise)

@@ -1,10 +1,11 @@
 """Warm-up: find the step size, the metric and the trajectory length, then leave them alone.
 
-The step size follows Nesterov's dual averaging (Hoffman & Gelman 2014, algorithm 5), one for all chains, driven by
-their mean acceptance. The metric is learnt in windows that double in length, as Stan does; a new metric begins a fresh
-step-size search. Draws that count are taken only after all of this has ended.
+The step size, one for all chains, follows the rule of the kernel. The metric is learnt in windows that double in
+length, as Stan does; a new metric begins a fresh step-size search. A length that is learnt is so in every window but
+the last, in which the step size settles on it. Draws that count are taken only after all of this has ended.
 """
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -12,17 +13,14 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from blackjax.adaptation.step_size import dual_averaging_adaptation
 
 from vihmc.config import SamplerConfig
 from vihmc.samplers.kernel import Kernel, StepInfo, Tuning
 from vihmc.samplers.loop import Search, run_chunk, start_loop
+from vihmc.samplers.metrics import LEARNT, WITH_DIRECTIONS, diagonal_of, first_metric, learn_metric
 from vihmc.samplers.trajectory import LengthRule, num_steps_for, slowest_direction_std, trajectory_time
 from vihmc.tracing import as_pytree_function
 from vihmc.types import Key, LogDensity
-
-_SHRINKAGE_DRAWS = 5
-"""The previous metric counts as this many draws in the next one."""
 
 
 class WarmupResult(NamedTuple):
@@ -54,48 +52,62 @@ def warm_up(
         on_chunk: Called with the steps done so far and the statistics of the last chunk.
     """
     initial_var = np.asarray(initial_var)
-    inverse_mass = np.ones_like(initial_var) if config.metric in ("identity", "curvature") else initial_var
-    largest_var = float(initial_var.max())
-    slowest_std = float(np.sqrt((initial_var / inverse_mass).max()))
-    step_size = config.step_size or _first_step_size(initial_var, inverse_mass)
-    _, _, final_step_size = dual_averaging_adaptation(config.target_acceptance)
-    rule, searches = LengthRule.of(config), config.step_size is None
+    dtype = initial_var.dtype
+    inverse_mass = first_metric(config, initial_var)
+    # A Gaussian momentum is as long as the square root of the dimension.
+    slowness = math.sqrt(initial_var.size) if kernel.has_unit_speed else 1.0
+    relative_var = initial_var / diagonal_of(inverse_mass)
+    slowest_std, largest_var = float(np.sqrt(relative_var.max())), float(initial_var.max())
+    step_size = config.step_size or slowness * _first_step_size(relative_var)
+    rule, searches, learns_length = LengthRule.of(config), config.step_size is None, config.trajectory == "chees"
+    learns_metric = config.metric in LEARNT
     # Otherwise nothing depends on the positions, and a long warm-up need not hold them.
-    learns = config.metric == "adapted" or (config.kernel == "hmc" and config.trajectory == "quarter_period")
+    holds = learns_metric or (config.kernel != "nuts" and config.trajectory == "quarter_period")
+    time = slowness * trajectory_time(config, slowest_std=slowest_std, largest_var=largest_var)
 
     def tuned() -> Tuning:
-        return Tuning(
-            jnp.asarray(step_size, initial_var.dtype), jnp.asarray(inverse_mass), num_steps_for(rule, step_size, time)
-        )
+        inverse_mass_matrix = jax.tree.map(jnp.asarray, inverse_mass)
+        num_steps = num_steps_for(rule, step_size, time)
+        return Tuning(jnp.asarray(step_size, dtype), inverse_mass_matrix, num_steps, jnp.asarray(config.jitter, dtype))
 
     chunk = partial(run_chunk, kernel, config.chunk_size, as_pytree_function(logdensity_fn))
-    loop = start_loop(state, step_size, initial_var.dtype)
+    loop = start_loop(kernel, state, dtype, step_size=step_size, time=time)
     done = 0
     for length, is_slow in windows(config.num_warmup):
-        time = trajectory_time(config, slowest_std=slowest_std, largest_var=largest_var)
         positions = []
         end = done + length
+        learns_length_now = learns_length and end < config.num_warmup
         while done < end:
             count = min(config.chunk_size, end - done)
-            search = Search(searches, config.target_acceptance, rule, time)
+            search = Search(searches, learns_length_now, config.target_acceptance, rule, time)
             loop, outputs = chunk(loop, tuned(), rng_key, start=done, count=count, search=search)
-            if is_slow and learns:
+            if is_slow and holds:
                 positions.append(np.asarray(outputs.position)[:count])
             done += count
             if on_chunk is not None:
                 on_chunk(done, jax.tree.map(lambda leaf: np.asarray(leaf)[:count], outputs.info))  # noqa: B023
         if searches:
-            step_size = float(final_step_size(loop.averaging))
-        if not (is_slow and learns):
+            step_size = float(kernel.step_size_rule.final(loop.step_size))
+        if learns_length_now:
+            time = float(jnp.exp(loop.length.log_time_average))
+        if not (is_slow and holds):
             continue
         draws = np.concatenate(positions)
-        if config.metric == "adapted":
-            inverse_mass = _pooled_variance(draws, previous=inverse_mass)
-            # The averages of the old metric mean nothing in the new one.
-            loop = start_loop(loop.chains, step_size, initial_var.dtype)
+        slowest_before = slowest_direction_std(draws, inverse_mass) if learns_length else 1.0
+        if learns_metric:
+            inverse_mass = learn_metric(config, draws, diagonal_of(inverse_mass))
         slowest_std = slowest_direction_std(draws, inverse_mass)
-
-    time = trajectory_time(config, slowest_std=slowest_std, largest_var=largest_var)
+        if config.metric in WITH_DIRECTIONS:
+            # These draws have made the metric, and look rounder in it than others will.
+            slowest_std = max(slowest_std, 1.0)
+        if learns_length:
+            # What was learnt counts in units of the slowest direction.
+            time *= slowest_std / slowest_before
+        else:
+            time = slowness * trajectory_time(config, slowest_std=slowest_std, largest_var=largest_var)
+        if learns_metric:
+            # The averages of the old metric mean nothing in the new one.
+            loop = start_loop(kernel, loop.chains, dtype, step_size=step_size, time=time)
     return WarmupResult(loop.chains, tuned())
 
 
@@ -116,13 +128,6 @@ def windows(num_warmup: int) -> list[tuple[int, bool]]:
     return [(first, False), *((n, True) for n in [*lengths, left]), (last, False)]
 
 
-def _first_step_size(variances: np.ndarray, inverse_mass: np.ndarray) -> float:
-    """A tenth of the stable step of independent Gaussians of these variances; dual averaging takes it from there."""
-    return float(0.1 * np.sqrt((variances / inverse_mass).min()) * variances.size**-0.25)
-
-
-def _pooled_variance(draws: np.ndarray, *, previous: np.ndarray) -> np.ndarray:
-    """Variance within chains, from draws (step, chain, dim), shrunk a little towards the previous metric."""
-    num_draws = draws.shape[0] * draws.shape[1]
-    within = draws.var(axis=0, ddof=1).mean(axis=0) if len(draws) > 1 else previous
-    return ((num_draws * within + _SHRINKAGE_DRAWS * previous) / (num_draws + _SHRINKAGE_DRAWS)).astype(previous.dtype)
+def _first_step_size(relative_var: np.ndarray) -> float:
+    """A tenth of the stable step of independent Gaussians of these variances; the search takes it from there."""
+    return float(0.1 * np.sqrt(relative_var.min()) * relative_var.size**-0.25)

@@ -1,0 +1,301 @@
+"""Effective draws of predictions per second and per gradient: our chains against NUTS of BlackJAX and of NumPyro.
+
+All contenders of a target sample the same posterior from the same fit, on the same machine in the same run, and stop by
+one rule: after their warm-up, blocks of draws until the median bulk ESS of the predictions is 400, or the time is over
+that a block may still begin in. Only ratios within a run are meant to be compared.
+
+    python benchmarks/samplers.py sine_large linear           needs numpyro; writes benchmarks/results/samplers_*.json
+    python benchmarks/samplers.py cone --fit-from RUN         the same with metrics; RUN is a run directory of the cone
+    python benchmarks/samplers.py --table                     docs/samplers_table.md and docs/figures/samplers.png
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+
+from vihmc.devices import use_cores
+
+use_cores()
+
+import blackjax  # noqa: E402
+import jax.numpy as jnp  # noqa: E402
+import numpy as np  # noqa: E402
+
+from vihmc import predict, sensitivity, vi  # noqa: E402
+from vihmc.assessment import find_probe  # noqa: E402
+from vihmc.config import SamplerConfig, build_config, load_preset  # noqa: E402
+from vihmc.curvature import whiten  # noqa: E402
+from vihmc.devices import deal_out  # noqa: E402
+from vihmc.diagnostics import assess  # noqa: E402
+from vihmc.head import IntegratedHead  # noqa: E402
+from vihmc.models.mlp import MLP  # noqa: E402
+from vihmc.posterior import Posterior  # noqa: E402
+from vihmc.problems import Problem, build_problem, resolve_problem  # noqa: E402
+from vihmc.samplers.chains import init_chains  # noqa: E402
+from vihmc.samplers.loop import run_chunk, start_loop  # noqa: E402
+from vihmc.samplers.sample import build_kernel  # noqa: E402
+from vihmc.samplers.warmup import warm_up  # noqa: E402
+from vihmc.storage import load_fit  # noqa: E402
+from vihmc.subspace import select, whole_space  # noqa: E402
+
+RESULTS, DOCS = Path(__file__).parent / "results", Path(__file__).parent.parent / "docs"
+TARGET_ESS = 400
+
+
+class Case(NamedTuple):
+    """A posterior with a fit, and what is predicted."""
+
+    name: str
+    problem: Problem
+    q: vi.MeanField
+    subspace: object
+
+
+def linear_problem() -> Problem:
+    """A linear-Gaussian target of 40 parameters and condition number 1e4; none of it is integrated out."""
+    rng = np.random.default_rng(0)
+    design = rng.normal(size=(200, 40)) @ np.linalg.qr(rng.normal(size=(40, 40)))[0] * np.logspace(-2, 0, 40)
+    model = MLP((40, 1), output_bias=False)
+    targets = design @ rng.normal(size=(40, 1)) + 0.1 * rng.normal(size=(200, 1))
+    shapes = jax.eval_shape(model.init, jax.random.key(0))
+    posterior = Posterior.of(model.apply, shapes, design, targets, prior_std=10.0, noise_std=0.1)
+    return Problem("linear", posterior, jnp.asarray(design[:100]), jnp.asarray(targets[:100]), ())
+
+
+def build_case(name: str, fit_from: Path | None, seed: int) -> Case:
+    config = build_config(load_preset("sine_large" if name == "linear" else name), {"seed": seed})
+    jax.config.update("jax_enable_x64", config.precision == "float64")
+    problem = linear_problem() if name == "linear" else build_problem(resolve_problem(config.problem))
+    keys = jax.random.split(jax.random.key(seed), 3)
+    fitted = (
+        load_fit(fit_from, problem.posterior, config) if fit_from else vi.fit(problem.posterior, config.vi, keys[0])
+    )
+    q, posterior = fitted.q, problem.posterior
+    scores = sensitivity.score(
+        posterior, q.mean, q.std, posterior.inputs, config.sensitivity, keys[1], weights=posterior.weights
+    )
+    return Case(name, problem, q, select(scores.values, config.selection, mean=q.mean, std=q.std, rng_key=keys[2]))
+
+
+class Clock:
+    """Blocks of draws until there are enough, and what they cost."""
+
+    def __init__(self, case: Case, subspace, *, seconds: float) -> None:
+        self.predict, self.inputs = find_probe(case.problem, subspace)[:2]
+        self.values, self.seconds, self.budget, self.gradients, self.num_draws = [], 0.0, seconds, 0, 0
+
+    def run(self, block) -> dict:
+        while True:
+            began = time.perf_counter()
+            draws, gradients = block(self.num_draws)  # (draw, chain, dim)
+            self.seconds += time.perf_counter() - began
+            self.gradients += int(gradients)
+            self.num_draws += len(draws)
+            values = predict.evaluate(self.predict, np.swapaxes(draws, 0, 1), self.inputs)
+            self.values.append(values.reshape(*values.shape[:2], -1))
+            found = assess(np.concatenate(self.values, axis=1))
+            ess = float(np.median(found.ess_bulk))
+            print(f"    {self.num_draws} draws, {self.seconds:.0f} s, median ESS {ess:.0f}", flush=True)
+            if ess >= TARGET_ESS or self.seconds > self.budget:
+                break
+        return {
+            "seconds": self.seconds,
+            "gradients": self.gradients,
+            "draws_per_chain": self.num_draws,
+            "num_chains": draws.shape[1],
+            "ess_median": ess,
+            "ess_min": float(found.ess_bulk.min()),
+            "rhat_max": float(found.rhat.max()),
+            "rhat_median": float(np.median(found.rhat)),
+            "ess_per_second": ess / self.seconds,
+            "ess_per_1e6_gradients": ess / self.gradients * 1e6,
+        }
+
+
+def ours(case: Case, settings: SamplerConfig, *, everything: bool, seconds: float, block_size: int) -> dict:
+    posterior, q = case.problem.posterior, case.q
+    subspace = whole_space(q.mean) if everything else case.subspace
+    key, dtype = jax.random.key(11), jnp.result_type(float)
+    head = IntegratedHead.of(posterior, subspace) if settings.head != "sample" else None
+    space = subspace if head is None else head.below
+    density = posterior.restrict(space) if head is None else head.log_density()
+    noise = jax.random.normal(key, (settings.num_chains, q.mean.shape[0]), q.mean.dtype)
+    positions = space.extract(q.mean + q.std * noise).astype(dtype)
+    initial_var, whitening = space.extract(q.std**2).astype(dtype), None
+    if settings.metric == "curvature":
+        whitening = whiten(posterior, space, q.mean, key, rank=settings.curvature_rank)
+        density, initial_var = whitening.log_density(density), jnp.ones_like(initial_var)
+        positions = whitening.to_coordinates(positions)
+    kernel = build_kernel(settings)
+    began = time.perf_counter()
+    state = init_chains(density, kernel, deal_out(positions))
+    state, tuning = warm_up(density, kernel, state, key, settings, initial_var=np.asarray(initial_var))
+    loop = start_loop(kernel, state, np.asarray(initial_var).dtype, step_size=float(tuning.step_size), time=1.0)
+    jax.block_until_ready(
+        run_chunk(kernel, block_size, density, loop, tuning, key, start=0, count=0, thin=settings.thin)
+    )
+    warmup_seconds = time.perf_counter() - began
+
+    def block(start: int):
+        nonlocal loop
+        loop, out = run_chunk(
+            kernel, block_size, density, loop, tuning, key, start=start, count=block_size, thin=settings.thin
+        )
+        draws = np.asarray(out.position if whitening is None else whitening.to_position(out.position))
+        if head is not None:
+            completed = head.complete(np.swapaxes(draws, 0, 1), jax.random.fold_in(key, start))
+            draws = np.swapaxes(completed, 0, 1)
+        return draws, np.asarray(out.info.num_gradients).sum()
+
+    return Clock(case, subspace, seconds=seconds).run(block) | {
+        "warmup_seconds": warmup_seconds,
+        "step_size": float(tuning.step_size),
+        "settings": settings.model_dump(exclude_defaults=True),
+        "dimension": space.num_kept,
+    }
+
+
+def starting_points(case: Case, num_chains: int):
+    noise = jax.random.normal(jax.random.key(12), (num_chains, case.q.mean.shape[0]), case.q.mean.dtype)
+    return (case.q.mean + case.q.std * noise).astype(jnp.result_type(float))
+
+
+def blackjax_nuts(case: Case, *, num_chains: int, num_warmup: int, seconds: float, block_size: int) -> dict:
+    space = whole_space(case.q.mean)
+    density = case.problem.posterior.restrict(space)
+    positions = starting_points(case, num_chains)
+    keys = jax.random.split(jax.random.key(13), num_chains)
+    began = time.perf_counter()
+    keep = blackjax.adaptation.base.get_filter_adapt_info_fn()
+    adaptation = blackjax.window_adaptation(blackjax.nuts, density, adaptation_info_fn=keep)
+    (states, tuned), _ = jax.jit(jax.vmap(lambda key, x: adaptation.run(key, x, num_warmup)))(keys, positions)
+    kernel = blackjax.nuts.build_kernel()
+
+    @jax.jit
+    def draw(states, key):
+        def step(states, key):
+            def one(key, state, step_size, inverse_mass):
+                return kernel(key, state, density, step_size, inverse_mass)
+
+            chain_keys = jax.random.split(key, num_chains)
+            states, info = jax.vmap(one)(chain_keys, states, tuned["step_size"], tuned["inverse_mass_matrix"])
+            return states, (states.position, info.num_integration_steps)
+
+        return jax.lax.scan(step, states, jax.random.split(key, block_size))
+
+    compiled = draw.lower(states, jax.random.key(0)).compile()
+    jax.block_until_ready(states)
+    warmup_seconds = time.perf_counter() - began
+
+    def block(start: int):
+        nonlocal states
+        states, (positions, steps) = compiled(states, jax.random.fold_in(jax.random.key(14), start))
+        return np.asarray(positions), np.asarray(steps).sum()
+
+    return Clock(case, space, seconds=seconds).run(block) | {"warmup_seconds": warmup_seconds}
+
+
+def numpyro_nuts(case: Case, *, num_chains: int, num_warmup: int, seconds: float, block_size: int) -> dict:
+    from numpyro.infer import MCMC, NUTS
+
+    space = whole_space(case.q.mean)
+    density = case.problem.posterior.restrict(space)
+    began = time.perf_counter()
+    mcmc = MCMC(
+        NUTS(potential_fn=lambda theta: -density(theta)),
+        num_warmup=num_warmup,
+        num_samples=block_size,
+        num_chains=num_chains,
+        chain_method="vectorized",
+        progress_bar=False,
+    )
+    mcmc.warmup(jax.random.key(15), init_params=starting_points(case, num_chains), extra_fields=("num_steps",))
+
+    def block(start: int):
+        mcmc.post_warmup_state = mcmc.last_state
+        mcmc.run(mcmc.last_state.rng_key, extra_fields=("num_steps",))
+        draws = np.asarray(mcmc.get_samples(group_by_chain=True))
+        return np.swapaxes(draws, 0, 1), np.asarray(mcmc.get_extra_fields()["num_steps"]).sum()
+
+    block(0)  # compiles; its draws are part of the warm-up
+    warmup_seconds = time.perf_counter() - began
+    return Clock(case, space, seconds=seconds).run(block) | {"warmup_seconds": warmup_seconds}
+
+
+def contenders(case: Case, seconds: float) -> dict:
+    if case.name == "cone":
+        settings = {"num_chains": 4, "num_warmup": 200, "max_integration_steps": 255, "jitter": 0.5}
+        metrics = ("identity", "q", "curvature")
+        return {
+            f"ours, {metric} metric": lambda metric=metric: ours(
+                case, SamplerConfig(metric=metric, **settings), everything=False, seconds=seconds, block_size=25
+            )
+            for metric in metrics
+        }
+    other = {"num_chains": 4, "num_warmup": 500, "seconds": seconds, "block_size": 200}
+    preset = build_config(load_preset("sine_large")).hmc
+    return {
+        "ours, kept": lambda: ours(case, preset, everything=False, seconds=seconds, block_size=50),
+        "ours, all": lambda: ours(case, preset, everything=True, seconds=seconds, block_size=50),
+        "BlackJAX NUTS, all": lambda: blackjax_nuts(case, **other),
+        "NumPyro NUTS, all": lambda: numpyro_nuts(case, **other),
+    }
+
+
+def run(name: str, fit_from: Path | None, seconds: float, seed: int) -> None:
+    case = build_case(name, fit_from, seed)
+    results = {}
+    for title, contender in contenders(case, seconds).items():
+        print(f"{name}: {title}", flush=True)
+        results[title] = contender()
+        print(json.dumps({key: value for key, value in results[title].items() if key != "settings"}), flush=True)
+    file = RESULTS / f"samplers_{name}.json"
+    file.write_text(
+        json.dumps({"target": name, "seed": seed, "contenders": results}, indent=2) + "\n", encoding="utf-8"
+    )
+
+
+def table() -> None:
+    """Write the table and the figure of the documentation."""
+    from matplotlib.figure import Figure
+
+    from vihmc.style import BLUE, GREY, RED, finish
+
+    found = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(RESULTS.glob("samplers_*.json"))]
+    lines = [
+        "| target | sampler | chains × draws | worst R-hat | worst, median bulk ESS | ESS/s | ESS per 10⁶ gradients |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    figure = Figure(figsize=(9, 3.4), layout="constrained")
+    for axes, result in zip(figure.subplots(1, len(found), squeeze=False)[0], found, strict=True):
+        rates = {}
+        for title, values in result["contenders"].items():
+            lines.append(
+                f"| {result['target']} | {title} | {values['num_chains']} × {values['draws_per_chain']} | "
+                f"{values['rhat_max']:.3f} | {values['ess_min']:.0f}, {values['ess_median']:.0f} | "
+                f"{values['ess_per_second']:.3g} | {values['ess_per_1e6_gradients']:.3g} |"
+            )
+            rates[title] = values["ess_per_second"]
+        colors = [BLUE if title.startswith("ours") else RED if "NumPyro" in title else GREY for title in rates]
+        axes.barh(list(rates)[::-1], list(rates.values())[::-1], color=colors[::-1])
+        axes.set(xscale="log", xlabel="Median predictive ESS per second", title=result["target"])
+    finish(figure).savefig(DOCS / "figures" / "samplers.png", dpi=150)
+    (DOCS / "samplers_table.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("targets", nargs="*", choices=["sine_large", "linear", "cone"], help="what to sample")
+    parser.add_argument("--fit-from", type=Path, help="a run directory whose fit to use")
+    parser.add_argument("--seconds", type=float, default=60.0, help="no block of draws begins after so many")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--table", action="store_true", help="write table and figure from stored results")
+    arguments = parser.parse_args()
+    for target in arguments.targets:
+        run(target, arguments.fit_from, arguments.seconds, arguments.seed)
+    if arguments.table:
+        table()

@@ -1,0 +1,236 @@
+"""The last layer integrated out, and densities in lanes: both must be the posterior, exactly."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from vihmc.config import SamplerConfig
+from vihmc.curvature import whiten
+from vihmc.errors import InputError
+from vihmc.head import IntegratedHead
+from vihmc.lanes import MAX_OBSERVATIONS, MAX_WIDTH, LanesDensity, is_narrow
+from vihmc.mean_field import MeanField
+from vihmc.models.mlp import MLP
+from vihmc.pipeline import find_head, sample_subspace
+from vihmc.posterior import Posterior
+from vihmc.samplers.integrators import INTEGRATORS, choose_integrator
+from vihmc.subspace import Subspace, whole_space
+
+
+def make_posterior(*, widths=(2, 4, 3, 2), output_bias=True, prior_std=0.7, noise_std=(0.3, 0.5), n=7):
+    model = MLP(widths, output_bias=output_bias)
+    inputs = np.linspace(-1, 1, n * widths[0]).reshape(n, widths[0])
+    targets = np.stack([np.sin(3 * inputs[:, 0]), np.cos(2 * inputs[:, -1])], axis=1)[:, : widths[-1]]
+    return Posterior.of(
+        model.apply,
+        jax.eval_shape(model.init, jax.random.key(0)),
+        inputs,
+        targets,
+        prior_std=prior_std,
+        noise_std=np.asarray(noise_std[: widths[-1]]),
+    )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def in_float64():
+    with jax.enable_x64(True):
+        yield
+
+
+@pytest.fixture(scope="module")
+def posterior():
+    return make_posterior()
+
+
+@pytest.fixture(scope="module")
+def thetas(posterior):
+    return jax.random.normal(jax.random.key(1), (5, posterior.num_params))
+
+
+def some_kept(posterior, *, dropped=(1, 6, -1, -3)):
+    return Subspace.of(
+        np.delete(np.arange(posterior.num_params), dropped),
+        0.5 * jax.random.normal(jax.random.key(2), (posterior.num_params,)),
+    )
+
+
+def exact_log_density(posterior, head, theta):
+    """The Gaussian integral over the last layer, by a dense covariance, and the prior of everything else."""
+    integrated = np.flatnonzero(np.asarray(head.is_integrated))
+    zeroed = theta.at[integrated].set(0.0)
+    design = jax.jacobian(
+        lambda layer: posterior.predict(theta.at[integrated].set(layer), posterior.inputs).reshape(-1)
+    )(jnp.zeros(integrated.size))
+    residual = (posterior.targets - posterior.predict(zeroed, posterior.inputs)).reshape(-1)
+    prior_var = jnp.broadcast_to(posterior.prior_std, theta.shape) ** 2
+    noise_var = jnp.broadcast_to(posterior.noise_std, posterior.targets.shape).reshape(-1) ** 2
+    covariance = (design * prior_var[integrated]) @ design.T + jnp.diag(noise_var)
+    others = np.setdiff1d(np.arange(theta.size), integrated)
+    log_prior = -0.5 * jnp.sum(theta[others] ** 2 / prior_var[others] + jnp.log(2 * jnp.pi * prior_var[others]))
+    log_evidence = -0.5 * (
+        residual @ jnp.linalg.solve(covariance, residual) + jnp.linalg.slogdet(2 * jnp.pi * covariance)[1]
+    )
+    return log_prior + log_evidence
+
+
+def test_lanes_give_the_density_and_its_gradient(posterior, thetas):
+    for subspace in (whole_space(thetas[0]), some_kept(posterior)):
+        positions = subspace.extract(thetas)
+        in_lanes, plain = posterior.restrict(subspace), subspace.restrict(posterior.log_density)
+        assert isinstance(in_lanes, LanesDensity)
+        expected = jax.jit(jax.vmap(jax.value_and_grad(plain)))(positions)
+        for found in (
+            jax.jit(jax.vmap(jax.value_and_grad(in_lanes)))(positions),
+            [jnp.stack(parts) for parts in zip(*map(jax.jit(jax.value_and_grad(in_lanes)), positions), strict=True)],
+            jax.jit(lambda x: (in_lanes.in_lanes(x), in_lanes.gradients(x).T))(positions.T),  # noqa: B023,
+        ):
+            np.testing.assert_allclose(found[0], expected[0], rtol=1e-12)
+            np.testing.assert_allclose(found[1], expected[1], rtol=1e-9, atol=1e-9)
+
+
+def test_trajectories_in_lanes_are_leapfrog_ones(posterior, thetas):
+    from blackjax.mcmc.integrators import IntegratorState
+
+    density = posterior.restrict(whole_space(thetas[0]))
+    inverse_mass = jnp.linspace(0.5, 2, posterior.num_params)
+    momenta = jax.random.normal(jax.random.key(3), thetas.shape)
+
+    @jax.jit
+    def ends(positions, momenta):
+        def one(name, position, momentum):
+            value, gradient = jax.value_and_grad(density)(position)
+            start = IntegratorState(position, momentum, value, gradient)
+            return INTEGRATORS[name](density, lambda p: 0.5 * jnp.sum(inverse_mass * p**2), 7)(start, 1e-3)
+
+        mapped = [jax.vmap(lambda *pair, name=name: one(name, *pair))(positions, momenta) for name in NAMES]
+        return [*mapped, one("lanes", positions[0], momenta[0])]
+
+    leapfrog, lanes, single = ends(thetas, momenta)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-8, atol=1e-10), leapfrog, lanes)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a[0], b, rtol=1e-8, atol=1e-10), leapfrog, single)
+
+
+NAMES = ("leapfrog", "lanes")
+
+
+def test_lanes_are_chosen_where_density_and_metric_allow(posterior, thetas):
+    density = posterior.restrict(whole_space(thetas[0]))
+    assert choose_integrator("leapfrog", density, jnp.ones(3)) == "lanes"
+    assert choose_integrator("leapfrog", density, jnp.eye(3)) == "leapfrog"
+    assert choose_integrator("leapfrog", posterior.log_density, jnp.ones(3)) == "leapfrog"
+    assert choose_integrator("split", density, jnp.ones(3)) == "split"
+
+
+def test_wide_networks_and_long_data_stay_out_of_lanes():
+    assert is_narrow((1, MAX_WIDTH, 1), num_observations=MAX_OBSERVATIONS)
+    assert not is_narrow((1, MAX_WIDTH + 1, 1), num_observations=3)
+    assert not is_narrow((1, 2, 1), num_observations=MAX_OBSERVATIONS + 1)
+    wide = make_posterior(widths=(2, MAX_WIDTH + 1, 1))
+    center = jnp.zeros(wide.num_params)
+    assert not isinstance(wide.restrict(whole_space(center)), LanesDensity)
+    assert IntegratedHead.of(wide, whole_space(center)) is None
+
+
+@pytest.mark.parametrize("output_bias", [True, False])
+def test_the_integral_is_the_exact_one(output_bias):
+    posterior = make_posterior(output_bias=output_bias)
+    thetas = jax.random.normal(jax.random.key(1), (3, posterior.num_params))
+    for subspace in (whole_space(thetas[0]), some_kept(posterior)):
+        head = IntegratedHead.of(posterior, subspace)
+        density = head.log_density()
+        positions = head.below.extract(thetas)
+        exact = jax.jit(jax.value_and_grad(lambda theta: exact_log_density(posterior, head, theta)))  # noqa: B023
+        values, gradients = jax.jit(jax.vmap(jax.value_and_grad(density)))(positions)
+        for position, value, gradient in zip(positions, values, gradients, strict=True):
+            expected, expected_gradient = exact(head.below.embed(position))
+            np.testing.assert_allclose(value, expected, rtol=1e-10)
+            np.testing.assert_allclose(gradient, head.below.extract(expected_gradient), rtol=1e-7, atol=1e-8)
+
+
+def test_the_last_layer_is_drawn_from_its_gaussian(posterior, thetas):
+    """One position, many draws: mean and covariance against the exact ones, |z| < 5 each (false alarm 1e-5 in all)."""
+    head = IntegratedHead.of(posterior, some_kept(posterior))
+    position = head.below.extract(thetas[0])
+    num_draws = 20_000
+    draws = head.complete(np.broadcast_to(np.asarray(position), (2, num_draws, position.size)), jax.random.key(4))
+    integrated = np.flatnonzero(np.asarray(head.is_integrated))
+    is_integrated = np.isin(np.asarray(head.kept.kept), integrated)
+    np.testing.assert_array_equal(draws[0, 7, ~is_integrated], position)
+    theta = head.below.embed(position)
+    hessian = -jax.hessian(lambda layer: posterior.log_density(theta.at[integrated].set(layer)))(jnp.zeros(6))
+    slope = jax.grad(lambda layer: posterior.log_density(theta.at[integrated].set(layer)))(jnp.zeros(6))
+    covariance = np.linalg.inv(hessian)
+    layer = draws[..., is_integrated].reshape(2 * num_draws, -1)
+    std = np.sqrt(np.diag(covariance))
+    z_mean = (layer.mean(axis=0) - covariance @ slope) / std * np.sqrt(len(layer))
+    assert np.abs(z_mean).max() < 5
+    spread = np.sqrt((covariance**2 + np.outer(std**2, std**2)) / len(layer))
+    assert np.abs((np.cov(layer.T) - covariance) / spread).max() < 5
+    # Chains and draws have keys of their own, and more draws leave the first ones as they are.
+    assert not np.array_equal(draws[0, 0], draws[1, 0])
+    fewer = head.complete(np.broadcast_to(np.asarray(position), (1, 10, position.size)), jax.random.key(4))
+    np.testing.assert_allclose(fewer[0], draws[0, :10], rtol=1e-9, atol=1e-12)
+
+
+def test_float32_is_good_to_a_few_thousandths_of_a_nat():
+    """Noise a twentieth of the targets, as in `sine_large`. Without refinement the error is a hundred times larger."""
+    with jax.enable_x64(False):
+        posterior = make_posterior(widths=(1, 10, 10, 1), noise_std=(0.05,), prior_std=1.0, n=20)
+        thetas = jax.random.normal(jax.random.key(5), (8, posterior.num_params))
+        head = IntegratedHead.of(posterior, whole_space(thetas[0]))
+        values = np.asarray(jax.jit(jax.vmap(head.log_density()))(head.below.extract(thetas)))
+    assert values.dtype == np.float32
+    posterior = make_posterior(widths=(1, 10, 10, 1), noise_std=(0.05,), prior_std=1.0, n=20)
+    exact = jax.jit(jax.vmap(IntegratedHead.of(posterior, whole_space(jnp.asarray(thetas[0], float))).log_density()))
+    expected = exact(head.below.extract(jnp.asarray(thetas, float)))
+    np.testing.assert_allclose(values, expected, rtol=3e-6, atol=4e-3)
+
+
+def test_chains_without_the_last_layer_have_the_posterior_of_chains_with_it():
+    """A hard comparison needs long chains; moments of predictions agree within 5 Monte Carlo errors, 8 z-values."""
+    from vihmc.diagnostics import assess
+    from vihmc.predict import evaluate
+
+    posterior = make_posterior(widths=(1, 3, 1), noise_std=(0.3,), prior_std=1.0)
+    mean = 0.1 * jax.random.normal(jax.random.key(6), (posterior.num_params,))
+    q = MeanField(mean, 0.3 * jnp.ones_like(mean))
+    subspace = whole_space(mean)
+    moments = {}
+    for head in ("integrate", "sample"):
+        config = SamplerConfig(
+            head=head,
+            num_chains=32,
+            num_warmup=200,
+            num_draws=600,
+            metric="identity",
+            jitter=1,
+            max_integration_steps=30,
+        )
+        sampled = sample_subspace(posterior, q, subspace, config, jax.random.key(7))
+        assert sampled.chains.positions.shape == (32, 600, posterior.num_params)
+        values = evaluate(subspace.restrict(posterior.predict), sampled.chains.positions, posterior.inputs[::2])[..., 0]
+        values = np.concatenate([values, values**2], axis=-1)
+        moments[head] = values.mean(axis=(0, 1)), assess(values).mcse_mean
+    (first, first_error), (second, second_error) = moments.values()
+    assert np.abs((first - second) / np.hypot(first_error, second_error)).max() < 5
+
+
+def test_a_head_that_cannot_be_integrated_is_refused_only_when_asked_for(posterior):
+    center = jnp.zeros(posterior.num_params)
+    below_only = Subspace.of(np.arange(3), center)
+    assert find_head(posterior, below_only, SamplerConfig()) is None
+    with pytest.raises(InputError, match=r"`head` must be 'auto' or 'sample'.*got 'integrate'"):
+        find_head(posterior, below_only, SamplerConfig(head="integrate"))
+    assert find_head(posterior, whole_space(center), SamplerConfig(head="sample")) is None
+    assert find_head(posterior, whole_space(center), SamplerConfig()) is not None
+
+
+def test_the_curvature_metric_goes_with_an_integrated_head(posterior):
+    """The map is linear and its density that of the positions, whatever the directions are worth."""
+    center = 0.3 * jax.random.normal(jax.random.key(8), (posterior.num_params,))
+    head = IntegratedHead.of(posterior, whole_space(center))
+    whitening = whiten(posterior, head.below, center, jax.random.key(9), rank=3)
+    position = head.below.extract(center) + 0.1
+    value = jax.jit(whitening.log_density(head.log_density()))(whitening.to_coordinates(position))
+    np.testing.assert_allclose(value, jax.jit(head.log_density())(position), rtol=1e-6)

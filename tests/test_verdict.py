@@ -1,0 +1,141 @@
+import numpy as np
+import pytest
+
+from vihmc.config import SamplerConfig
+from vihmc.diagnostics import Convergence, Transitions
+from vihmc.modes import Modes
+from vihmc.verdict import ESS_LEAST, ESS_LIMIT, Evidence, Level, judge
+
+NUM_CHAINS = 4
+PLACES = ("x = 0", "x = 0.5", "x = 1")
+
+
+def evidence(**changes):
+    """Chains without fault, but for what is changed: a field of a part for all entries, or one of the evidence."""
+    convergence = {"rhat": 1.005, "ess_bulk": 1000, "ess_tail": 900, "mcse_mean": 0.03, "mcse_relative": 0.03}
+    transitions = {"acceptance": 0.8, "divergent_share": 0.0, "longest_share": 0.0, "ebfmi": 1.0}
+    others = {
+        "modes": Modes((tuple(range(NUM_CHAINS)),), 0.0, 0),
+        "places": PLACES,
+        "numbers": tuple(range(NUM_CHAINS)),
+        "bad_chains": {},
+        "dropped": False,
+    }
+
+    def part(kind, values, count):
+        values = {name: changes.get(name, value) for name, value in values.items()}
+        return kind(**{name: np.broadcast_to(np.asarray(value, float), (count,)) for name, value in values.items()})
+
+    return Evidence(
+        part(Convergence, convergence, len(PLACES)),
+        part(Transitions, transitions, len(changes.get("numbers", range(NUM_CHAINS)))),
+        **others | {name: value for name, value in changes.items() if name in others},
+    )
+
+
+def test_a_good_run_is_trusted_and_its_slowest_prediction_named():
+    level, sentence = judge("hmc", evidence(ess_bulk=[2000, 800, 1500]), SamplerConfig())
+    assert level == Level.TRUST
+    assert sentence == (
+        "Trust the chains of hmc. The slowest prediction, at x = 0.5, has R-hat 1.005, bulk ESS 800 and tail ESS 900."
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "level", "words"),
+    [
+        ({"rhat": [1, np.nan, 1]}, Level.DO_NOT, "predictions are not finite at x = 0.5; raise hmc.target_acceptance"),
+        ({"ess_bulk": 0, "rhat": np.inf}, Level.DO_NOT, "no prediction changes from draw to draw; raise hmc.target"),
+        (
+            {"bad_chains": {2: "it stands still"}},
+            Level.DO_NOT,
+            "chain 2 went wrong (it stands still); raise hmc.target_acceptance from 0.8 to 0.9, or leave out such "
+            "chains with hmc.drop_bad_chains=true",
+        ),
+        (
+            {"bad_chains": {2: "it stands still"}, "dropped": True, "numbers": (0, 1, 3)},
+            Level.MEAN_ONLY,
+            "chain 2 went wrong (it stands still) and was left out",
+        ),
+        (
+            {"bad_chains": {1: "it", 2: "it", 3: "it"}, "dropped": True, "numbers": (0,)},
+            Level.DO_NOT,
+            "chains 1, 2 and 3 went wrong (it) and were left out",
+        ),
+        (
+            {"modes": Modes(((0, 2), (1, 3)), 12.34, 2), "rhat": 2},
+            Level.DO_NOT,
+            "chains 1 and 3 sit in another mode than the rest (the means differ by 12.3 std at x = 1); "
+            "raise hmc.num_warmup from 1000 to 2000",
+        ),
+        ({"modes": Modes(((0, 1, 2), (3,)), 5, 0)}, Level.DO_NOT, "chain 3 sits in another mode"),
+        ({"modes": Modes(((0, 1), (2,), (3,)), 5, 0)}, Level.DO_NOT, "the chains sit in 3 modes, of 2, 1, 1 chains"),
+        ({"divergent_share": 0.05}, Level.DO_NOT, "0.05 of the draws diverged; raise hmc.target_acceptance from 0.8"),
+        ({"divergent_share": [0, 0, 0, 0.004]}, Level.MEAN_ONLY, "0.001 of the draws diverged; raise"),
+        (
+            {"ebfmi": [1, 0.15, 1, 1]},
+            Level.MEAN_ONLY,
+            "the energy of chain 1 moves by a random walk (E-BFMI 0.15); raise hmc.num_draws from 1000 to 2000",
+        ),
+        ({"ebfmi": 0.1, "rhat": 1.2}, Level.DO_NOT, "moves by a random walk"),
+        (
+            {"longest_share": 0.8, "rhat": 1.2},
+            Level.DO_NOT,
+            "80% of their trajectories were cut short; raise hmc.max_integration_steps from 1023 to 2047",
+        ),
+        (
+            {"rhat": [1, 1.2, 1], "ess_bulk": [500, 40, 500]},
+            Level.DO_NOT,
+            "the chains have not mixed; raise hmc.num_warmup from 1000 to 2000, and raise hmc.num_draws from 1000 to "
+            "10000 (10 times as many). The slowest prediction, at x = 0.5",
+        ),
+        ({"ess_bulk": ESS_LEAST - 1}, Level.DO_NOT, "there are too few effective draws; raise hmc.num_draws"),
+        (
+            {"ess_bulk": ESS_LIMIT / 2},
+            Level.MEAN_ONLY,
+            "effective draws are few; raise hmc.num_draws from 1000 to 2000",
+        ),
+        ({"ess_tail": 50}, Level.MEAN_ONLY, "effective draws are few; raise hmc.num_draws from 1000 to 8000"),
+        (
+            {"mcse_relative": 0.2},
+            Level.DO_NOT,
+            "error of a mean is 20% of the std; raise hmc.num_draws from 1000 to 4000",
+        ),
+        ({"numbers": (0,)}, Level.MEAN_ONLY, "a single chain sees no other mode; raise hmc.num_chains"),
+    ],
+)
+def test_what_is_wrong_is_named_with_the_setting_to_change(changes, level, words):
+    verdict = judge("hmc", evidence(**changes), SamplerConfig())
+    assert verdict.level == level
+    assert words in verdict.sentence
+    assert "\n" not in verdict.sentence
+
+
+def test_the_gravest_finding_comes_first_and_a_cause_before_its_symptom():
+    one_divergence_and_slow = evidence(divergent_share=0.001, ess_bulk=20)
+    assert "too few effective draws" in judge("hmc", one_divergence_and_slow, SamplerConfig()).sentence
+    modes = evidence(modes=Modes(((0, 1, 2), (3,)), 5, 0), rhat=3, ess_bulk=5, longest_share=1)
+    assert "another mode" in judge("hmc", modes, SamplerConfig()).sentence
+
+
+def test_long_trajectories_that_do_their_work_are_no_fault():
+    assert judge("hmc", evidence(longest_share=1.0), SamplerConfig()).level == Level.TRUST
+
+
+def test_a_prediction_that_nothing_acts_on_is_no_fault_of_the_chains():
+    values = evidence(
+        ess_bulk=[1000, 0, 1000], ess_tail=[1000, 0, 1000], rhat=[1, np.inf, 1], mcse_relative=[0, np.inf, 0]
+    )
+    assert judge("hmc", values, SamplerConfig()).level == Level.TRUST
+
+
+def test_the_remedy_fits_the_settings_and_the_stage():
+    given_step = SamplerConfig(step_size=0.01, metric="q", num_warmup=0)
+    assert "lower reference.step_size from 0.01 to 0.005" in (
+        judge("reference", evidence(divergent_share=0.1), given_step).sentence
+    )
+    assert "raise reference.num_warmup from 0 to 100" in judge("reference", evidence(rhat=2), given_step).sentence
+    short = judge("hmc", evidence(rhat=np.nan, ess_bulk=np.nan), SamplerConfig(num_draws=2))
+    assert short.sentence == (
+        "Do not trust the chains of hmc: chains of length 2 are too short to judge; raise hmc.num_draws from 2 to 400."
+    )
