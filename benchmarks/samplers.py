@@ -97,7 +97,8 @@ class Clock:
             self.num_draws += len(draws)
             values = predict.evaluate(self.predict, np.swapaxes(draws, 0, 1), self.inputs)
             self.values.append(values.reshape(*values.shape[:2], -1))
-            found = assess(np.concatenate(self.values, axis=1))
+            values = np.concatenate(self.values, axis=1)
+            found = assess(values)
             ess = float(np.median(found.ess_bulk))
             print(f"    {self.num_draws} draws, {self.seconds:.0f} s, median ESS {ess:.0f}", flush=True)
             if ess >= TARGET_ESS or self.seconds > self.budget:
@@ -113,6 +114,8 @@ class Clock:
             "rhat_median": float(np.median(found.rhat)),
             "ess_per_second": ess / self.seconds,
             "ess_per_1e6_gradients": ess / self.gradients * 1e6,
+            "squared_jump": np.mean(np.square(np.diff(values, axis=1)), axis=(0, 1)),
+            "variance": values.var(axis=(0, 1)),
         }
 
 
@@ -122,7 +125,7 @@ def ours(case: Case, settings: SamplerConfig, *, everything: bool, seconds: floa
     key, dtype = jax.random.key(11), jnp.result_type(float)
     head = IntegratedHead.of(posterior, subspace) if settings.head != "sample" else None
     space = subspace if head is None else head.below
-    density = posterior.restrict(space) if head is None else head.log_density()
+    density = posterior.restrict(space, num_chains=settings.num_chains) if head is None else head.log_density()
     noise = jax.random.normal(key, (settings.num_chains, q.mean.shape[0]), q.mean.dtype)
     positions = space.extract(q.mean + q.std * noise).astype(dtype)
     initial_var, whitening = space.extract(q.std**2).astype(dtype), None
@@ -252,11 +255,28 @@ def run(name: str, fit_from: Path | None, seconds: float, seed: int) -> None:
     for title, contender in contenders(case, seconds).items():
         print(f"{name}: {title}", flush=True)
         results[title] = contender()
-        print(json.dumps({key: value for key, value in results[title].items() if key != "settings"}), flush=True)
+        numbers = {key: value for key, value in results[title].items() if isinstance(value, int | float)}
+        print(json.dumps(numbers), flush=True)
+    add_jumps(results)
     file = RESULTS / f"samplers_{name}.json"
     file.write_text(
         json.dumps({"target": name, "seed": seed, "contenders": results}, indent=2) + "\n", encoding="utf-8"
     )
+
+
+def add_jumps(results: dict) -> None:
+    """Also compare by jumps, because ESS of chains that hardly move is about their number, however slow they are.
+
+    If a prediction follows an autoregression of order one, its draws are worth J / 4V independent ones each, with J the
+    mean square of its jumps and V its variance; V is that of the contender whose worst R-hat is least, for all of them.
+    """
+    variance = min(results.values(), key=lambda values: values["rhat_max"])["variance"]
+    for values in results.values():
+        worth = float(np.median(values.pop("squared_jump") / (4 * variance)))
+        num_draws = values["num_chains"] * values["draws_per_chain"]
+        values["jump_ess_per_1e6_gradients"] = worth * num_draws / values["gradients"] * 1e6
+    for values in results.values():
+        del values["variance"]
 
 
 def table() -> None:

@@ -9,7 +9,7 @@ from vihmc.config import SamplerConfig
 from vihmc.curvature import whiten
 from vihmc.errors import InputError
 from vihmc.head import IntegratedHead
-from vihmc.lanes import MAX_OBSERVATIONS, MAX_WIDTH, LanesDensity, is_narrow
+from vihmc.lanes import MAX_OBSERVATIONS, MAX_WIDTH, MIN_CHAINS, LanesDensity, is_narrow
 from vihmc.mean_field import MeanField
 from vihmc.models.mlp import MLP
 from vihmc.pipeline import find_head, sample_subspace
@@ -77,7 +77,7 @@ def exact_log_density(posterior, head, theta):
 def test_lanes_give_the_density_and_its_gradient(posterior, thetas):
     for subspace in (whole_space(thetas[0]), some_kept(posterior)):
         positions = subspace.extract(thetas)
-        in_lanes, plain = posterior.restrict(subspace), subspace.restrict(posterior.log_density)
+        in_lanes, plain = posterior.restrict(subspace, num_chains=MIN_CHAINS), subspace.restrict(posterior.log_density)
         assert isinstance(in_lanes, LanesDensity)
         expected = jax.jit(jax.vmap(jax.value_and_grad(plain)))(positions)
         for found in (
@@ -92,7 +92,7 @@ def test_lanes_give_the_density_and_its_gradient(posterior, thetas):
 def test_trajectories_in_lanes_are_leapfrog_ones(posterior, thetas):
     from blackjax.mcmc.integrators import IntegratorState
 
-    density = posterior.restrict(whole_space(thetas[0]))
+    density = posterior.restrict(whole_space(thetas[0]), num_chains=MIN_CHAINS)
     inverse_mass = jnp.linspace(0.5, 2, posterior.num_params)
     momenta = jax.random.normal(jax.random.key(3), thetas.shape)
 
@@ -115,7 +115,7 @@ NAMES = ("leapfrog", "lanes")
 
 
 def test_lanes_are_chosen_where_density_and_metric_allow(posterior, thetas):
-    density = posterior.restrict(whole_space(thetas[0]))
+    density = posterior.restrict(whole_space(thetas[0]), num_chains=MIN_CHAINS)
     assert choose_integrator("leapfrog", density, jnp.ones(3)) == "lanes"
     assert choose_integrator("leapfrog", density, jnp.eye(3)) == "leapfrog"
     assert choose_integrator("leapfrog", posterior.log_density, jnp.ones(3)) == "leapfrog"
@@ -128,7 +128,7 @@ def test_wide_networks_and_long_data_stay_out_of_lanes():
     assert not is_narrow((1, 2, 1), num_observations=MAX_OBSERVATIONS + 1)
     wide = make_posterior(widths=(2, MAX_WIDTH + 1, 1))
     center = jnp.zeros(wide.num_params)
-    assert not isinstance(wide.restrict(whole_space(center)), LanesDensity)
+    assert not isinstance(wide.restrict(whole_space(center), num_chains=MIN_CHAINS), LanesDensity)
     assert IntegratedHead.of(wide, whole_space(center)) is None
 
 
@@ -223,7 +223,9 @@ def test_a_head_that_cannot_be_integrated_is_refused_only_when_asked_for(posteri
     with pytest.raises(InputError, match=r"`head` must be 'auto' or 'sample'.*got 'integrate'"):
         find_head(posterior, below_only, SamplerConfig(head="integrate"))
     assert find_head(posterior, whole_space(center), SamplerConfig(head="sample")) is None
-    assert find_head(posterior, whole_space(center), SamplerConfig()) is not None
+    assert find_head(posterior, whole_space(center), SamplerConfig(num_chains=MIN_CHAINS)) is not None
+    assert find_head(posterior, whole_space(center), SamplerConfig(num_chains=MIN_CHAINS - 1)) is None
+    assert not isinstance(posterior.restrict(whole_space(center), num_chains=MIN_CHAINS - 1), LanesDensity)
 
 
 def test_the_curvature_metric_goes_with_an_integrated_head(posterior):

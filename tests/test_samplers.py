@@ -441,7 +441,6 @@ def test_warming_up_and_drawing_compile_once(linear_gaussian, settings):
         ({"trajectory": "chees", "jitter": 1, "num_chains": 1}, "`num_chains` must be at least 2 .* got 1"),
         ({"trajectory": "chees"}, "`jitter` must be positive with the trajectory 'chees' .* got 0.0"),
         ({"trajectory": "paper", "kernel": "mclmc"}, "`trajectory` 'paper' goes with the kernel 'hmc', got .* 'mclmc'"),
-        ({"jitter": 0.5, "kernel": "ghmc"}, "`jitter` goes with .* got jitter 0.5 and kernel 'ghmc'"),
         ({"jitter": 1.5}, "`jitter` must be less than or equal to 1, got 1.5"),
         ({"adapted_rank": 0}, "`adapted_rank` must be greater than 0, got 0"),
     ],

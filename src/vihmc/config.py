@@ -208,7 +208,8 @@ class SamplerConfig(Settings):
     head: Literal["auto", "integrate", "sample"] = Field(
         "auto",
         description="The last layer, in which a network is linear: integrate it out exactly and sample what is below, "
-        "or sample it like everything else; 'auto' integrates where the network is narrow.",
+        "or sample it like everything else; 'auto' integrates where the network is "
+        "narrow and chains are at least 32.",
     )
     start: Literal["q", "q_mean", "prior", "fits"] = Field(
         "q",
@@ -238,7 +239,9 @@ class SamplerConfig(Settings):
         description="Rule for the length of a trajectory, or over how much of it ghmc and mclmc forget their momentum.",
     )
     jitter: Annotated[float, Field(ge=0, le=1)] = Field(
-        0.0, description="How far the number of steps of each draw, common to all chains, is drawn around its value."
+        0.0,
+        description="How far the number of steps of each draw, common to all chains, is drawn around its value, by hmc "
+        "and adjusted_mclmc; 1 is from zero to twice.",
     )
     posterior_var: PositiveFloat | None = Field(
         None, description="`v` of the paper's rule π·v/(2·step); the largest variance of q if not given."
@@ -247,6 +250,11 @@ class SamplerConfig(Settings):
     max_integration_steps: PositiveInt = Field(1023, description="Upper bound on leapfrog steps per draw.")
     chunk_size: PositiveInt = Field(50, description="Draws between two progress reports; never changes the draws.")
     drop_bad_chains: bool = Field(False, description="Leave out chains that stand still or diverge.")
+
+    @property
+    def length_jitter(self) -> float:
+        """The jitter, for kernels that have trajectories of a given length; the others have none."""
+        return self.jitter if self.kernel in ("hmc", "adjusted_mclmc") else 0.0
 
     @model_validator(mode="after")
     def _lengths_belong_to_their_rules(self) -> Self:
@@ -286,11 +294,6 @@ class SamplerConfig(Settings):
             raise ValueError(f"`num_chains` must be at least 2 with the trajectory 'chees', got {self.num_chains}")
         if self.trajectory == "chees" and self.jitter == 0:
             raise ValueError("`jitter` must be positive with the trajectory 'chees' (its authors take 1), got 0.0")
-        if self.jitter > 0 and self.kernel not in ("hmc", "adjusted_mclmc"):
-            raise ValueError(
-                f"`jitter` goes with the kernels 'hmc' and 'adjusted_mclmc', got jitter {self.jitter} and kernel "
-                f"'{self.kernel}'"
-            )
         return self
 
 

@@ -5,7 +5,6 @@ command makes a device of every core before JAX starts, and the chains are dealt
 warm-up averages over all chains.
 """
 
-import math
 import os
 from contextlib import suppress
 
@@ -23,9 +22,11 @@ def use_cores(num_cores: int | None = None) -> None:
         jax.config.update("jax_num_cpu_devices", num_cores or available)
 
 
-def deal_out(chains: Float[Array, "chains dim"]) -> Float[Array, "chains dim"]:
-    """Put an equal number of chains on each of as many devices as go into their number."""
-    num_devices = math.gcd(len(chains), jax.local_device_count())
+def deal_out(chains: Float[Array, "chains dim"], *, at_least: int = 1) -> Float[Array, "chains dim"]:
+    """Put an equal number of chains, and no fewer than `at_least`, on each of as many devices as that allows."""
+    num_chains, available = len(chains), jax.local_device_count()
+    allowed = (n for n in range(available, 0, -1) if num_chains % n == 0 and num_chains // n >= at_least)
+    num_devices = next(allowed, 1)
     if num_devices == 1:
         return chains
     devices = jax.local_devices()[:num_devices]

@@ -24,6 +24,7 @@ from vihmc.devices import deal_out
 from vihmc.diagnostics import find_bad_chains
 from vihmc.errors import InputError
 from vihmc.head import IntegratedHead
+from vihmc.lanes import MIN_CHAINS, LanesDensity
 from vihmc.mean_field import MeanField
 from vihmc.memory import peak_memory_gb
 from vihmc.posterior import Posterior, Validation, check_inputs_like, check_validation
@@ -231,14 +232,18 @@ def sample_subspace(
     space = subspace if head is None else head.below
     positions = space.extract(starts).astype(jnp.result_type(float))
     initial_var = space.extract(q.std**2).astype(jnp.result_type(float))
-    log_density = posterior.restrict(space, num_shards=config.num_shards) if head is None else head.log_density()
+    log_density = (
+        posterior.restrict(space, num_shards=config.num_shards, num_chains=config.num_chains)
+        if head is None
+        else head.log_density()
+    )
     whitening = None
     if config.metric == "curvature":
         whitening = whiten(posterior, space, q.mean, key_metric, rank=config.curvature_rank)
         log_density, initial_var = whitening.log_density(log_density), jnp.ones_like(initial_var)
         positions = whitening.to_coordinates(positions)
     if config.chains_at_once == "all":
-        positions = deal_out(positions)
+        positions = deal_out(positions, at_least=MIN_CHAINS if isinstance(log_density, LanesDensity) else 1)
     chains, tuning = sample(
         log_density,
         positions,
@@ -260,7 +265,8 @@ def sample_subspace(
 
 def find_head(posterior: Posterior, subspace: Subspace, config: SamplerConfig) -> IntegratedHead | None:
     """The last layer, if it is to be integrated out and can be."""
-    if config.head == "sample" or config.num_shards is not None:
+    few = config.num_chains < MIN_CHAINS or config.chains_at_once == "one"
+    if config.head == "sample" or config.num_shards is not None or (config.head == "auto" and few):
         return None
     head = IntegratedHead.of(posterior, subspace)
     if head is None and config.head == "integrate":

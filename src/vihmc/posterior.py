@@ -21,7 +21,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from vihmc.errors import InputError
-from vihmc.lanes import is_narrow
+from vihmc.lanes import MIN_CHAINS, is_narrow
 from vihmc.layout import ParamLayout
 from vihmc.models.mlp import MLP
 from vihmc.shards import ShardedDensity, check_shards
@@ -152,10 +152,18 @@ class Posterior:
             return None
         return jax.random.permutation(rng_key, self.num_observations)[:batch_size]
 
-    def restrict(self, subspace: Subspace, *, num_shards: int | None = None) -> Callable[[Array], Array]:
-        """The log density as a function of the kept parameters, with the others frozen; in shards if asked for."""
+    def restrict(
+        self, subspace: Subspace, *, num_shards: int | None = None, num_chains: int = 1
+    ) -> Callable[[Array], Array]:
+        """The log density as a function of the kept parameters, with the others frozen.
+
+        Args:
+            subspace: The kept parameters.
+            num_shards: Shards of the data to compute it in; not in shards if not given.
+            num_chains: How many chains will be mapped over it; many run through a narrow network in lanes.
+        """
         if num_shards is None:
-            if model_in_lanes(self) is not None:
+            if num_chains >= MIN_CHAINS and model_in_lanes(self) is not None:
                 return subspace.restrict_in_lanes(Partial(_density_in_lanes, self))
             return subspace.restrict(self.log_density)
         check_shards("num_shards", self.num_observations, num_shards)

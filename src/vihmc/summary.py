@@ -190,7 +190,7 @@ def _why(settings: SamplerConfig, sampled: Sampled) -> str:
     parts = [KERNEL_TITLES[settings.kernel]]
     if settings.integrator == "split":
         parts.append(f"over {settings.num_shards} shards of the data, so that one at a time is in memory")
-    if settings.jitter > 0:
+    if settings.length_jitter > 0:
         parts.append("with lengths drawn at random, because none suits all directions")
     if sampled.num_integrated:
         parts.append(

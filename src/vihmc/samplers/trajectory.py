@@ -43,7 +43,7 @@ class LengthRule(NamedTuple):
     @classmethod
     def of(cls, config: SamplerConfig) -> "LengthRule":
         """Read it off the settings."""
-        return cls(config.num_integration_steps or 0, config.max_integration_steps, config.jitter)
+        return cls(config.num_integration_steps or 0, config.max_integration_steps, config.length_jitter)
 
     @property
     def longest(self) -> Any:

@@ -68,7 +68,9 @@ def warm_up(
     def tuned() -> Tuning:
         inverse_mass_matrix = jax.tree.map(jnp.asarray, inverse_mass)
         num_steps = num_steps_for(rule, step_size, time)
-        return Tuning(jnp.asarray(step_size, dtype), inverse_mass_matrix, num_steps, jnp.asarray(config.jitter, dtype))
+        return Tuning(
+            jnp.asarray(step_size, dtype), inverse_mass_matrix, num_steps, jnp.asarray(config.length_jitter, dtype)
+        )
 
     chunk = partial(run_chunk, kernel, config.chunk_size, as_pytree_function(logdensity_fn))
     loop = start_loop(kernel, state, dtype, step_size=step_size, time=time)
