@@ -152,7 +152,7 @@ def test_the_last_layer_is_drawn_from_its_gaussian(posterior, thetas):
     """One position, many draws: mean and covariance against the exact ones, |z| < 5 each (false alarm 1e-5 in all)."""
     head = IntegratedHead.of(posterior, some_kept(posterior))
     position = head.below.extract(thetas[0])
-    num_draws = 20_000
+    num_draws = 4_000
     draws = head.complete(np.broadcast_to(np.asarray(position), (2, num_draws, position.size)), jax.random.key(4))
     integrated = np.flatnonzero(np.asarray(head.is_integrated))
     is_integrated = np.isin(np.asarray(head.kept.kept), integrated)

@@ -124,7 +124,8 @@ def print_outcome(console: Console, summary: dict[str, Any]) -> None:
         f"Kept {summary['num_kept']} of {summary['num_params']} parameters, "
         f"{summary['captured_share']:.1%} of the first-order variance."
     )
-    console.print(f"Kernel: {hmc['why']}")
+    if "why" in hmc:  # a summary of an older run has none
+        console.print(f"Kernel: {hmc['why']}")
     console.print(
         f"HMC: acceptance {hmc['acceptance']:.2f}, step {hmc['step_size']:.3g}, "
         f"{hmc['num_integration_steps']:.0f} leapfrog steps and {hmc['seconds_per_draw'] * 1e3:.3g} ms a draw, "

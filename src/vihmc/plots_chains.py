@@ -90,9 +90,7 @@ def _draw_panels(result: RunResult, panel: Callable[[Axes, np.ndarray, list[dict
             panel(axes, trace.values, looks)
             axes.set_title(f"{name}: {trace.title}", fontsize=10)
         column[0].set_xlabel("")
-        column[-1].legend(
-            loc="upper center", bbox_to_anchor=(0.5, -0.22), ncols=3 if len(methods) > 1 else 6, frameon=False
-        )
+        column[-1].legend(loc="upper center", bbox_to_anchor=(0.5, -0.22), ncols=3, frameon=False)
     return finish(figure)
 
 
