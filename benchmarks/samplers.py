@@ -296,7 +296,7 @@ def table() -> None:
         "| target | sampler | chains × draws | worst R-hat | worst, median bulk ESS | ESS/s | ESS per 10⁶ gradients |",
         "|---|---|---|---|---|---|---|",
     ]
-    figure = Figure(figsize=(9, 3.4), layout="constrained")
+    figure = Figure(figsize=(12, 3.4), layout="constrained")
     for axes, result in zip(figure.subplots(1, len(found), squeeze=False)[0], found, strict=True):
         rates = {}
         for title, values in result["contenders"].items():
@@ -309,7 +309,7 @@ def table() -> None:
         colors = [BLUE if title.startswith("ours") else RED if "NumPyro" in title else GREY for title in rates]
         axes.barh(list(rates)[::-1], list(rates.values())[::-1], color=colors[::-1])
         limits = (min(rates.values()) / 3, max(rates.values()) * 3)
-        axes.set(xscale="log", xlim=limits, xlabel="Median predictive ESS per second", title=result["target"])
+        axes.set(xscale="log", xlim=limits, xlabel="Median ESS (1/s)", title=result["target"])
         axes.xaxis.set_major_formatter("{x:g}")
         axes.xaxis.set_minor_formatter(NullFormatter())
     finish(figure).savefig(DOCS / "figures" / "samplers.png", dpi=150)
