@@ -24,6 +24,8 @@ types: $(VENV)/.installed-dev
 benchmark: $(VENV)/.installed-dev ## ratios on this machine, written to benchmarks/results
 	$(BIN)/python benchmarks/leapfrog.py
 	$(BIN)/python benchmarks/burgers_force.py
+	$(INSTALL) -e '.[dev,benchmark]'
+	$(BIN)/python benchmarks/samplers.py sine_large linear --table
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -28,10 +28,7 @@ import numpy as np  # noqa: E402
 from vihmc import predict, sensitivity, vi  # noqa: E402
 from vihmc.assessment import find_probe  # noqa: E402
 from vihmc.config import SamplerConfig, build_config, load_preset  # noqa: E402
-from vihmc.curvature import whiten  # noqa: E402
-from vihmc.devices import deal_out  # noqa: E402
 from vihmc.diagnostics import assess  # noqa: E402
-from vihmc.head import IntegratedHead  # noqa: E402
 from vihmc.models.mlp import MLP  # noqa: E402
 from vihmc.posterior import Posterior  # noqa: E402
 from vihmc.problems import Problem, build_problem, resolve_problem  # noqa: E402
@@ -41,6 +38,7 @@ from vihmc.samplers.sample import build_kernel  # noqa: E402
 from vihmc.samplers.warmup import warm_up  # noqa: E402
 from vihmc.storage import load_fit  # noqa: E402
 from vihmc.subspace import select, whole_space  # noqa: E402
+from vihmc.target import Target  # noqa: E402
 
 RESULTS, DOCS = Path(__file__).parent / "results", Path(__file__).parent.parent / "docs"
 TARGET_ESS = 400
@@ -122,22 +120,14 @@ class Clock:
 def ours(case: Case, settings: SamplerConfig, *, everything: bool, seconds: float, block_size: int) -> dict:
     posterior, q = case.problem.posterior, case.q
     subspace = whole_space(q.mean) if everything else case.subspace
-    key, dtype = jax.random.key(11), jnp.result_type(float)
-    head = IntegratedHead.of(posterior, subspace) if settings.head != "sample" else None
-    space = subspace if head is None else head.below
-    density = posterior.restrict(space, num_chains=settings.num_chains) if head is None else head.log_density()
-    noise = jax.random.normal(key, (settings.num_chains, q.mean.shape[0]), q.mean.dtype)
-    positions = space.extract(q.mean + q.std * noise).astype(dtype)
-    initial_var, whitening = space.extract(q.std**2).astype(dtype), None
-    if settings.metric == "curvature":
-        whitening = whiten(posterior, space, q.mean, key, rank=settings.curvature_rank)
-        density, initial_var = whitening.log_density(density), jnp.ones_like(initial_var)
-        positions = whitening.to_coordinates(positions)
+    key = jax.random.key(11)
+    target = Target.of(posterior, q, subspace, settings, key_start=key, key_metric=key)
+    density, initial_var = target.log_density, np.asarray(target.initial_var)
     kernel = build_kernel(settings)
     began = time.perf_counter()
-    state = init_chains(density, kernel, deal_out(positions))
-    state, tuning = warm_up(density, kernel, state, key, settings, initial_var=np.asarray(initial_var))
-    loop = start_loop(kernel, state, np.asarray(initial_var).dtype, step_size=float(tuning.step_size), time=1.0)
+    state = init_chains(density, kernel, target.starts)
+    state, tuning = warm_up(density, kernel, state, key, settings, initial_var=initial_var)
+    loop = start_loop(kernel, state, initial_var.dtype, step_size=float(tuning.step_size), time=1.0)
     jax.block_until_ready(
         run_chunk(kernel, block_size, density, loop, tuning, key, start=0, count=0, thin=settings.thin)
     )
@@ -148,17 +138,16 @@ def ours(case: Case, settings: SamplerConfig, *, everything: bool, seconds: floa
         loop, out = run_chunk(
             kernel, block_size, density, loop, tuning, key, start=start, count=block_size, thin=settings.thin
         )
-        draws = np.asarray(out.position if whitening is None else whitening.to_position(out.position))
-        if head is not None:
-            completed = head.complete(np.swapaxes(draws, 0, 1), jax.random.fold_in(key, start))
-            draws = np.swapaxes(completed, 0, 1)
+        draws = np.asarray(out.position if target.to_position is None else target.to_position(out.position))
+        completed = target.complete(np.swapaxes(draws, 0, 1), jax.random.fold_in(key, start))
+        draws = np.swapaxes(completed, 0, 1)
         return draws, np.asarray(out.info.num_gradients).sum()
 
     return Clock(case, subspace, seconds=seconds).run(block) | {
         "warmup_seconds": warmup_seconds,
         "step_size": float(tuning.step_size),
         "settings": settings.model_dump(exclude_defaults=True),
-        "dimension": space.num_kept,
+        "dimension": initial_var.size,
     }
 
 

@@ -20,7 +20,7 @@ FLOORS = [
     {"restricted", "mean_field", "mode"},
     {"operator", "head"},
     {"sensitivity", "curvature", "samplers", "predict"},
-    {"vi"},
+    {"vi", "target"},
     {"diagnostics"},
     {"modes"},
     {"verdict"},

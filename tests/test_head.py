@@ -12,10 +12,11 @@ from vihmc.head import IntegratedHead
 from vihmc.lanes import MAX_OBSERVATIONS, MAX_WIDTH, MIN_CHAINS, LanesDensity, is_narrow
 from vihmc.mean_field import MeanField
 from vihmc.models.mlp import MLP
-from vihmc.pipeline import find_head, sample_subspace
-from vihmc.posterior import Posterior
+from vihmc.pipeline import sample_subspace
+from vihmc.posterior import Posterior, restrict_in_lanes
 from vihmc.samplers.integrators import INTEGRATORS, choose_integrator
 from vihmc.subspace import Subspace, whole_space
+from vihmc.target import Target, find_head
 
 
 def make_posterior(*, widths=(2, 4, 3, 2), output_bias=True, prior_std=0.7, noise_std=(0.3, 0.5), n=7):
@@ -77,7 +78,7 @@ def exact_log_density(posterior, head, theta):
 def test_lanes_give_the_density_and_its_gradient(posterior, thetas):
     for subspace in (whole_space(thetas[0]), some_kept(posterior)):
         positions = subspace.extract(thetas)
-        in_lanes, plain = posterior.restrict(subspace, num_chains=MIN_CHAINS), subspace.restrict(posterior.log_density)
+        in_lanes, plain = restrict_in_lanes(posterior, subspace), subspace.restrict(posterior.log_density)
         assert isinstance(in_lanes, LanesDensity)
         expected = jax.jit(jax.vmap(jax.value_and_grad(plain)))(positions)
         for found in (
@@ -92,7 +93,7 @@ def test_lanes_give_the_density_and_its_gradient(posterior, thetas):
 def test_trajectories_in_lanes_are_leapfrog_ones(posterior, thetas):
     from blackjax.mcmc.integrators import IntegratorState
 
-    density = posterior.restrict(whole_space(thetas[0]), num_chains=MIN_CHAINS)
+    density = restrict_in_lanes(posterior, whole_space(thetas[0]))
     inverse_mass = jnp.linspace(0.5, 2, posterior.num_params)
     momenta = jax.random.normal(jax.random.key(3), thetas.shape)
 
@@ -114,8 +115,54 @@ def test_trajectories_in_lanes_are_leapfrog_ones(posterior, thetas):
 NAMES = ("leapfrog", "lanes")
 
 
+def test_trajectories_in_lanes_are_reversible_and_preserve_volume():
+    """The derivative of the map by finite differences, because the density brings its own and JAX asks no further."""
+    from blackjax.mcmc.integrators import IntegratorState
+
+    posterior = make_posterior(widths=(1, 2, 1), noise_std=(0.3,), prior_std=1.0)
+    theta = jax.random.normal(jax.random.key(10), (posterior.num_params,))
+    head = IntegratedHead.of(posterior, whole_space(theta))
+    inverse_mass = jnp.linspace(0.5, 2, head.below.num_kept)
+    density, size = head.log_density(), head.below.num_kept
+
+    @jax.jit
+    @jax.vmap
+    def trajectory(state):
+        position, momentum = state[:size], state[size:]
+        value, gradient = jax.value_and_grad(density)(position)
+        start = IntegratorState(position, momentum, value, gradient)
+        end = INTEGRATORS["lanes"](density, lambda p: 0.5 * jnp.sum(inverse_mass * p**2), 6)(start, 0.15)
+        return jnp.concatenate([end.position, end.momentum])
+
+    turned = jnp.concatenate([jnp.ones(size), -jnp.ones(size)])
+    start = jnp.concatenate([head.below.extract(theta), jax.random.normal(jax.random.key(11), (size,))])
+    step = 1e-5
+    ends = trajectory(
+        jnp.concatenate([start[None], start + step * jnp.eye(2 * size), start - step * jnp.eye(2 * size)])
+    )
+    assert np.max(np.abs(ends[0] - start)) > 0.5
+    back = turned * trajectory(jnp.tile(turned * ends[0], (len(ends), 1)))[0]
+    np.testing.assert_allclose(back, start, atol=1e-9)
+    jacobian = (ends[1 : 1 + 2 * size] - ends[1 + 2 * size :]) / (2 * step)
+    assert abs(np.linalg.det(jacobian) - 1) < 1e-6
+
+
+def test_chains_one_after_the_other_stay_out_of_lanes(posterior):
+    q = MeanField(jnp.zeros(posterior.num_params), jnp.ones(posterior.num_params))
+    keys = {"key_start": jax.random.key(0), "key_metric": jax.random.key(1)}
+
+    def density(**settings):
+        return Target.of(
+            posterior, q, whole_space(q.mean), SamplerConfig(head="sample", **settings), **keys
+        ).log_density
+
+    assert isinstance(density(num_chains=MIN_CHAINS), LanesDensity)
+    assert not isinstance(density(num_chains=MIN_CHAINS - 1), LanesDensity)
+    assert not isinstance(density(num_chains=MIN_CHAINS, chains_at_once="one"), LanesDensity)
+
+
 def test_lanes_are_chosen_where_density_and_metric_allow(posterior, thetas):
-    density = posterior.restrict(whole_space(thetas[0]), num_chains=MIN_CHAINS)
+    density = restrict_in_lanes(posterior, whole_space(thetas[0]))
     assert choose_integrator("leapfrog", density, jnp.ones(3)) == "lanes"
     assert choose_integrator("leapfrog", density, jnp.eye(3)) == "leapfrog"
     assert choose_integrator("leapfrog", posterior.log_density, jnp.ones(3)) == "leapfrog"
@@ -128,7 +175,7 @@ def test_wide_networks_and_long_data_stay_out_of_lanes():
     assert not is_narrow((1, 2, 1), num_observations=MAX_OBSERVATIONS + 1)
     wide = make_posterior(widths=(2, MAX_WIDTH + 1, 1))
     center = jnp.zeros(wide.num_params)
-    assert not isinstance(wide.restrict(whole_space(center), num_chains=MIN_CHAINS), LanesDensity)
+    assert restrict_in_lanes(wide, whole_space(center)) is None
     assert IntegratedHead.of(wide, whole_space(center)) is None
 
 
@@ -225,7 +272,8 @@ def test_a_head_that_cannot_be_integrated_is_refused_only_when_asked_for(posteri
     assert find_head(posterior, whole_space(center), SamplerConfig(head="sample")) is None
     assert find_head(posterior, whole_space(center), SamplerConfig(num_chains=MIN_CHAINS)) is not None
     assert find_head(posterior, whole_space(center), SamplerConfig(num_chains=MIN_CHAINS - 1)) is None
-    assert not isinstance(posterior.restrict(whole_space(center), num_chains=MIN_CHAINS - 1), LanesDensity)
+    one_by_one = SamplerConfig(num_chains=MIN_CHAINS, chains_at_once="one")
+    assert find_head(posterior, whole_space(center), one_by_one) is None
 
 
 def test_the_curvature_metric_goes_with_an_integrated_head(posterior):

@@ -1,10 +1,13 @@
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import vihmc
-from vihmc.pipeline import infer, sample_everything
+from vihmc.errors import InputError
+from vihmc.pipeline import check_sampler, fit_again, infer, sample_everything
 
 QUICK = vihmc.MethodConfig(
     vi=vihmc.VIConfig(num_steps=3000, map_steps=2000),
@@ -93,3 +96,26 @@ def test_validation_inputs_can_be_scored_but_must_exist(x64, linear_gaussian):
     result = infer(linear_gaussian.posterior, config, validation=validation)
     expected = np.asarray(result.vi.q.std) ** 2 * np.mean(validation[0] ** 2, axis=0)
     np.testing.assert_allclose(result.scores.values, expected)
+
+
+def test_chains_on_everything_may_start_from_several_fits(x64, linear_gaussian):
+    posterior = linear_gaussian.posterior
+    fitted = infer(posterior, QUICK).vi
+    fits = fit_again(posterior, QUICK, fitted, num_fits=3, initial_params=None)
+    assert fits[0] is fitted.q
+    # Of a linear model all fits end at one place, from other starts and by other noise.
+    for again in fits[1:]:
+        assert not np.array_equal(again.mean, fitted.q.mean)
+        np.testing.assert_allclose(again.mean, fitted.q.mean, atol=0.5 * np.max(fitted.q.std))
+    far = [fits[0], replace(fits[1], mean=fits[1].mean + 7)]
+    config = vihmc.SamplerConfig(start="fits", num_chains=4, num_draws=4, num_warmup=0, metric="q", step_size=1e-6)
+    positions = sample_everything(posterior, fitted.q, config, jax.random.key(0), fits=far).chains.positions
+    near = np.abs(positions[:, 0] - np.asarray(fitted.q.mean)).max(axis=1) < 3
+    np.testing.assert_array_equal(near, [True, False, True, False])
+
+
+def test_kept_parameters_start_from_the_fit_that_froze_the_others(linear_gaussian):
+    config = vihmc.SamplerConfig(start="fits")
+    check_sampler("reference", linear_gaussian.posterior, config)
+    with pytest.raises(InputError, match=r"`hmc.start` must be .* got 'fits'"):
+        check_sampler("hmc", linear_gaussian.posterior, config)

@@ -21,7 +21,7 @@ from vihmc.samplers.hmc import hmc
 from vihmc.samplers.integrators import INTEGRATORS
 from vihmc.samplers.kernel import StepInfo, TrajectoryEnd, Tuning
 from vihmc.samplers.mclmc import MCLMCState
-from vihmc.samplers.metrics import diagonal_of, first_metric, learn_metric, whiten
+from vihmc.samplers.metrics import diagonal_of, first_metric, in_units_of, learn_metric
 from vihmc.samplers.nuts import nuts
 from vihmc.samplers.step_size import ENERGY_VAR_PER_DIMENSION, by_energy_error
 from vihmc.samplers.trajectory import LengthRule, jittered, num_steps_for, slowest_direction_std, trajectory_time
@@ -268,15 +268,15 @@ def test_metrics_with_directions_make_the_target_round(metric):
     draws, covariance = correlated_draws(6)
     config = SamplerConfig(metric=metric)
     learnt = learn_metric(config, draws, np.ones(6))
-    half = whiten(covariance, learnt)
-    round_covariance = whiten(half.T, learnt)
+    half = in_units_of(covariance, learnt)
+    round_covariance = in_units_of(half.T, learnt)
     np.testing.assert_allclose(round_covariance, np.eye(6), atol=0.15)
     assert abs(slowest_direction_std(draws, learnt) - 1) < 0.1
     assert slowest_direction_std(draws, np.diag(covariance)) > 1.5
     first = first_metric(config, np.full(6, 4.0))
     assert jax.tree.map(np.shape, first) == jax.tree.map(np.shape, learnt)
     np.testing.assert_allclose(diagonal_of(first), 4.0)
-    np.testing.assert_allclose(whiten(np.eye(6), first), np.eye(6) / 2)
+    np.testing.assert_allclose(in_units_of(np.eye(6), first), np.eye(6) / 2)
     np.testing.assert_allclose(diagonal_of(learnt), np.diag(covariance), rtol=0.1)
 
 

@@ -135,6 +135,8 @@ def test_the_remedy_fits_the_settings_and_the_stage():
         judge("reference", evidence(divergent_share=0.1), given_step).sentence
     )
     assert "raise reference.num_warmup from 0 to 100" in judge("reference", evidence(rhat=2), given_step).sentence
+    unadjusted = judge("hmc", evidence(divergent_share=0.1), SamplerConfig(kernel="mclmc"))
+    assert "set hmc.kernel to 'adjusted_mclmc'" in unadjusted.sentence
     short = judge("hmc", evidence(rhat=np.nan, ess_bulk=np.nan), SamplerConfig(num_draws=2))
     assert short.sentence == (
         "Do not trust the chains of hmc: chains of length 2 are too short to judge; raise hmc.num_draws from 2 to 400."

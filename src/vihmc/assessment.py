@@ -92,7 +92,7 @@ def assess_chains(stage: str, problem: Problem, sampled: Sampled, config: Sample
     )
 
 
-class _Probe(NamedTuple):
+class Probe(NamedTuple):
     """A function whose values stand for all predictions, its inputs, and where each of its values is."""
 
     predict_fn: Callable
@@ -100,18 +100,18 @@ class _Probe(NamedTuple):
     places: tuple[Place, ...]
 
 
-def find_probe(problem: Problem, subspace: Subspace) -> _Probe:
-    """A function whose values stand for all predictions, its inputs, and where these are."""
+def find_probe(problem: Problem, subspace: Subspace) -> Probe:
+    """Choose some predictions that stand for all: of an operator, those at a grid of functions and locations."""
     posterior, inputs = problem.posterior, problem.validation_inputs
     if not isinstance(posterior, OperatorPosterior):
-        return _Probe(subspace.restrict(posterior.predict), inputs, _places(problem))
+        return Probe(subspace.restrict(posterior.predict), inputs, _places(problem))
     side = int(_NUM_ASSESSED**0.5)
     functions, locations = (
         _evenly(np.arange(len(all_of_them)), side) if chosen is None else np.asarray(chosen)
         for chosen, all_of_them in zip(problem.probes, (inputs, posterior.locations), strict=True)
     )
     predict_fn = Partial(prediction.field_at, posterior, subspace, inputs[functions])
-    return _Probe(predict_fn, posterior.locations[locations], _field_places(problem, functions, locations))
+    return Probe(predict_fn, posterior.locations[locations], _field_places(problem, functions, locations))
 
 
 def _places(problem: Problem) -> tuple[Place, ...]:

@@ -15,7 +15,7 @@ integral is known. With the features :math:`\Phi` that enter it (and a column of
 
 The chains move through what is below alone, where the posterior is less steep (it is the last layer that the data know
 best), and every draw gets a last layer of its own from the Gaussian: the same posterior, exactly, in fewer dimensions.
-On `sine_large` the chains are then about seven times as effective per gradient as on all parameters.
+In a trial on `sine_large`, median ESS per gradient was seven times that of chains on everything.
 """
 
 from dataclasses import dataclass

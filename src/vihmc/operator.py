@@ -181,9 +181,7 @@ class OperatorPosterior(Posterior):
         sums = self.model.sum_squared_gradients(self._params(theta), inputs, self.locations, weights)
         return self.layout.ravel(sums)
 
-    def restrict(
-        self, subspace: Subspace, *, num_shards: int | None = None, num_chains: int = 1
-    ) -> Callable[[Array], Array]:
+    def restrict(self, subspace: Subspace, *, num_shards: int | None = None) -> Callable[[Array], Array]:
         """The log density as a function of the kept parameters, with everything frozen computed once.
 
         With a number of shards, every shard has an equal part of the functions.

@@ -19,21 +19,18 @@ from jaxtyping import Array
 from vihmc import predict as prediction
 from vihmc import sensitivity, vi
 from vihmc.config import MethodConfig, SamplerConfig
-from vihmc.curvature import whiten
-from vihmc.devices import deal_out
 from vihmc.diagnostics import find_bad_chains
 from vihmc.errors import InputError
-from vihmc.head import IntegratedHead
-from vihmc.lanes import MIN_CHAINS, LanesDensity
 from vihmc.mean_field import MeanField
 from vihmc.memory import peak_memory_gb
 from vihmc.posterior import Posterior, Validation, check_inputs_like, check_validation
 from vihmc.predict import Prediction
-from vihmc.samplers import Chains, draw_starts, sample
+from vihmc.samplers import Chains, sample
 from vihmc.samplers.kernel import StepInfo, Tuning
 from vihmc.sensitivity import Scores
 from vihmc.shards import check_shards
 from vihmc.subspace import Subspace, select, whole_space
+from vihmc.target import Target
 from vihmc.types import Inputs, Key, Params
 from vihmc.vi import VICheckpoint, VIResult
 
@@ -218,63 +215,23 @@ def sample_subspace(
 ) -> Sampled:
     """Sample the posterior of the kept parameters given that the others are what `subspace` holds them at."""
     key_start, key_chains, key_metric, key_head = jax.random.split(rng_key, 4)
-    starts = draw_starts(
-        key_start,
-        config.start,
-        num_chains=config.num_chains,
-        means=[fit.mean for fit in fits or (q,)],
-        stds=[fit.std for fit in fits or (q,)],
-        prior_std=posterior.prior_std,
-        scale=config.start_scale,
-    )
-    # As wide as floats can be: what a model computes in is its own affair, energies are sums over all data.
-    head = find_head(posterior, subspace, config)
-    space = subspace if head is None else head.below
-    positions = space.extract(starts).astype(jnp.result_type(float))
-    initial_var = space.extract(q.std**2).astype(jnp.result_type(float))
-    log_density = (
-        posterior.restrict(space, num_shards=config.num_shards, num_chains=config.num_chains)
-        if head is None
-        else head.log_density()
-    )
-    whitening = None
-    if config.metric == "curvature":
-        whitening = whiten(posterior, space, q.mean, key_metric, rank=config.curvature_rank)
-        log_density, initial_var = whitening.log_density(log_density), jnp.ones_like(initial_var)
-        positions = whitening.to_coordinates(positions)
-    if config.chains_at_once == "all":
-        positions = deal_out(positions, at_least=MIN_CHAINS if isinstance(log_density, LanesDensity) else 1)
+    target = Target.of(posterior, q, subspace, config, key_start=key_start, key_metric=key_metric, fits=fits)
     chains, tuning = sample(
-        log_density,
-        positions,
+        target.log_density,
+        target.starts,
         config,
         key_chains,
-        initial_var=initial_var,
+        initial_var=target.initial_var,
         dtype=np.dtype(q.mean.dtype),
-        to_position=None if whitening is None else whitening.to_position,
+        to_position=target.to_position,
         on_steps=on_steps,
     )
-    if head is not None:
-        chains = replace(chains, positions=head.complete(chains.positions, key_head))
     bad = find_bad_chains(chains)
+    num_integrated = subspace.num_kept - chains.positions.shape[-1]
+    chains = replace(chains, positions=target.complete(chains.positions, key_head))
     good = [chain for chain in range(chains.num_chains) if chain not in bad]
     dropped = bool(config.drop_bad_chains and bad and good)
-    num_integrated = subspace.num_kept - space.num_kept
     return Sampled(subspace, chains.keep(good) if dropped else chains, chains, tuning, bad, dropped, num_integrated)
-
-
-def find_head(posterior: Posterior, subspace: Subspace, config: SamplerConfig) -> IntegratedHead | None:
-    """The last layer, if it is to be integrated out and can be."""
-    few = config.num_chains < MIN_CHAINS or config.chains_at_once == "one"
-    if config.head == "sample" or config.num_shards is not None or (config.head == "auto" and few):
-        return None
-    head = IntegratedHead.of(posterior, subspace)
-    if head is None and config.head == "integrate":
-        raise InputError(
-            "`head` must be 'auto' or 'sample' unless the model is a narrow MLP of which parameters both in and below "
-            "its last layer are kept, got 'integrate'."
-        )
-    return head
 
 
 def sample_everything(

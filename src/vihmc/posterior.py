@@ -21,7 +21,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from vihmc.errors import InputError
-from vihmc.lanes import MIN_CHAINS, is_narrow
+from vihmc.lanes import LanesDensity, is_narrow
 from vihmc.layout import ParamLayout
 from vihmc.models.mlp import MLP
 from vihmc.shards import ShardedDensity, check_shards
@@ -152,19 +152,9 @@ class Posterior:
             return None
         return jax.random.permutation(rng_key, self.num_observations)[:batch_size]
 
-    def restrict(
-        self, subspace: Subspace, *, num_shards: int | None = None, num_chains: int = 1
-    ) -> Callable[[Array], Array]:
-        """The log density as a function of the kept parameters, with the others frozen.
-
-        Args:
-            subspace: The kept parameters.
-            num_shards: Shards of the data to compute it in; not in shards if not given.
-            num_chains: How many chains will be mapped over it; many run through a narrow network in lanes.
-        """
+    def restrict(self, subspace: Subspace, *, num_shards: int | None = None) -> Callable[[Array], Array]:
+        """The log density as a function of the kept parameters, with the others frozen; in shards if asked for."""
         if num_shards is None:
-            if num_chains >= MIN_CHAINS and model_in_lanes(self) is not None:
-                return subspace.restrict_in_lanes(Partial(_density_in_lanes, self))
             return subspace.restrict(self.log_density)
         check_shards("num_shards", self.num_observations, num_shards)
         return ShardedDensity(Partial(_shard_density, self, subspace), num_shards)
@@ -176,6 +166,13 @@ def model_in_lanes(posterior: Posterior) -> MLP | None:
     if not isinstance(model, MLP) or type(posterior) is not Posterior or model.num_layers < 2:
         return None
     return model if is_narrow(model.widths, num_observations=posterior.num_observations) else None
+
+
+def restrict_in_lanes(posterior: Posterior, subspace: Subspace) -> LanesDensity | None:
+    """The log density of the kept parameters for many chains at once, if the model is narrow."""
+    if model_in_lanes(posterior) is None:
+        return None
+    return subspace.restrict_in_lanes(Partial(_density_in_lanes, posterior))
 
 
 def _density_in_lanes(posterior: Posterior, theta: Float[Array, "params lanes"]) -> Float[Array, " lanes"]:

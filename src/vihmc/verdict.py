@@ -91,6 +91,8 @@ class Settings(NamedTuple):
     def smaller_step(self) -> str:
         """Say how to make the leapfrog step smaller."""
         step = self.config.step_size
+        if step is None and self.config.kernel == "mclmc":
+            return f"set {self.stage}.kernel to 'adjusted_mclmc', whose step size is found by its acceptance"
         if step is not None:
             return f"lower {self.stage}.step_size from {step:g} to {step / 2:g}"
         return self.raised("target_acceptance", round((1 + self.config.target_acceptance) / 2, 3))

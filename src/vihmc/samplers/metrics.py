@@ -117,7 +117,7 @@ def diagonal_of(inverse_mass_matrix: Any) -> np.ndarray:
     return np.diag(inverse_mass_matrix) if np.ndim(inverse_mass_matrix) == 2 else inverse_mass_matrix
 
 
-def whiten(vectors: Float[np.ndarray, "*batch dim"], inverse_mass_matrix: Any) -> Float[np.ndarray, "*batch dim"]:
+def in_units_of(vectors: Float[np.ndarray, "*batch dim"], inverse_mass_matrix: Any) -> Float[np.ndarray, "*batch dim"]:
     """Express differences of positions in units of the metric, in which its own Gaussian is round."""
     if isinstance(inverse_mass_matrix, LowRankInverseMassMatrix):
         scale, directions, values = map(np.asarray, inverse_mass_matrix)

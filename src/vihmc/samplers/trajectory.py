@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from vihmc.config import SamplerConfig
-from vihmc.samplers.metrics import some_rows, whiten
+from vihmc.samplers.metrics import in_units_of, some_rows
 from vihmc.types import Key
 
 
@@ -66,7 +66,7 @@ def jittered(num_steps: Array, jitter: Array, rng_key: Key) -> Array:
 
 def slowest_direction_std(positions: Float[np.ndarray, "steps chains dim"], inverse_mass_matrix: Any) -> float:
     """Largest standard deviation over all directions within chains, as seen by the metric."""
-    whitened = whiten(positions - positions.mean(axis=0), inverse_mass_matrix)
+    whitened = in_units_of(positions - positions.mean(axis=0), inverse_mass_matrix)
     rows = some_rows(whitened.reshape(-1, whitened.shape[-1]))
     # The Gram matrix of the rows has the eigenvalues of the covariance; the smaller of the two will do.
     product = rows @ rows.T if len(rows) < rows.shape[1] else rows.T @ rows

@@ -1,0 +1,107 @@
+"""What the chains of the third stage run on: a density, where they start, and the way back to the kept parameters.
+
+The density of the kept parameters can be put in other ways that are the same posterior exactly: with the last layer
+integrated out (:mod:`vihmc.head`), in round coordinates (:mod:`vihmc.curvature`), with many chains side by side
+(:mod:`vihmc.lanes`). A sampler sees none of that.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from vihmc.config import SamplerConfig
+from vihmc.curvature import whiten
+from vihmc.devices import deal_out
+from vihmc.errors import InputError
+from vihmc.head import IntegratedHead
+from vihmc.lanes import MIN_CHAINS, LanesDensity
+from vihmc.mean_field import MeanField
+from vihmc.posterior import Posterior, restrict_in_lanes
+from vihmc.samplers.start import draw_starts
+from vihmc.subspace import Subspace
+from vihmc.types import Key, LogDensity
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """A density and its starts. Build it with :meth:`of`.
+
+    Attributes:
+        log_density: What is sampled.
+        starts: One position per chain, on as many devices as are worth it.
+        initial_var: First guess of the variance of each coordinate.
+        to_position: Maps what is sampled to parameters, if they differ.
+        head: The last layer, if it is integrated out: a draw is complete only when it has one.
+    """
+
+    log_density: LogDensity
+    starts: Float[Array, "chains dim"]
+    initial_var: Float[Array, " dim"]
+    to_position: Callable[[Array], Array] | None
+    head: IntegratedHead | None
+
+    @classmethod
+    def of(
+        cls,
+        posterior: Posterior,
+        q: MeanField,
+        subspace: Subspace,
+        config: SamplerConfig,
+        *,
+        key_start: Key,
+        key_metric: Key,
+        fits: Sequence[MeanField] = (),
+    ) -> "Target":
+        """Put the posterior of the kept parameters as `config` asks; chains start from `fits` in turn, or from q."""
+        head = find_head(posterior, subspace, config)
+        space = subspace if head is None else head.below
+        starts = draw_starts(
+            key_start,
+            config.start,
+            num_chains=config.num_chains,
+            means=[fit.mean for fit in fits or (q,)],
+            stds=[fit.std for fit in fits or (q,)],
+            prior_std=posterior.prior_std,
+            scale=config.start_scale,
+        )
+        # As wide as floats can be: what a model computes in is its own affair, energies are sums over all data.
+        dtype = jnp.result_type(float)
+        positions, initial_var = space.extract(starts).astype(dtype), space.extract(q.std**2).astype(dtype)
+        log_density = _restrict(posterior, space, config) if head is None else head.log_density()
+        to_position = None
+        if config.metric == "curvature":
+            whitening = whiten(posterior, space, q.mean, key_metric, rank=config.curvature_rank)
+            log_density, initial_var = whitening.log_density(log_density), jnp.ones_like(initial_var)
+            positions, to_position = whitening.to_coordinates(positions), whitening.to_position
+        if config.chains_at_once == "all":
+            positions = deal_out(positions, at_least=MIN_CHAINS if isinstance(log_density, LanesDensity) else 1)
+        return cls(log_density, positions, initial_var, to_position, head)
+
+    def complete(self, positions: np.ndarray, rng_key: Key) -> np.ndarray:
+        """Give every draw (chain, draw, parameter) what was integrated out."""
+        return positions if self.head is None else self.head.complete(positions, rng_key)
+
+
+def find_head(posterior: Posterior, subspace: Subspace, config: SamplerConfig) -> IntegratedHead | None:
+    """The last layer, if it is to be integrated out and can be."""
+    if config.head == "sample" or config.num_shards is not None or (config.head == "auto" and not _are_many(config)):
+        return None
+    head = IntegratedHead.of(posterior, subspace)
+    if head is None and config.head == "integrate":
+        raise InputError(
+            "`head` must be 'auto' or 'sample' unless the model is a narrow MLP of which parameters both in and below "
+            "its last layer are kept, got 'integrate'."
+        )
+    return head
+
+
+def _are_many(config: SamplerConfig) -> bool:
+    return config.chains_at_once == "all" and config.num_chains >= MIN_CHAINS
+
+
+def _restrict(posterior: Posterior, space: Subspace, config: SamplerConfig) -> LogDensity:
+    in_lanes = restrict_in_lanes(posterior, space) if _are_many(config) and config.num_shards is None else None
+    return in_lanes or posterior.restrict(space, num_shards=config.num_shards)
