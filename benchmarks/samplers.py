@@ -36,7 +36,7 @@ from vihmc.samplers.chains import init_chains  # noqa: E402
 from vihmc.samplers.loop import run_chunk, start_loop  # noqa: E402
 from vihmc.samplers.sample import build_kernel  # noqa: E402
 from vihmc.samplers.warmup import warm_up  # noqa: E402
-from vihmc.storage import load_fit  # noqa: E402
+from vihmc.storage import load_fit_of  # noqa: E402
 from vihmc.subspace import select, whole_space  # noqa: E402
 from vihmc.target import Target  # noqa: E402
 
@@ -70,7 +70,7 @@ def build_case(name: str, fit_from: Path | None, seed: int) -> Case:
     problem = linear_problem() if name == "linear" else build_problem(resolve_problem(config.problem))
     keys = jax.random.split(jax.random.key(seed), 3)
     fitted = (
-        load_fit(fit_from, problem.posterior, config) if fit_from else vi.fit(problem.posterior, config.vi, keys[0])
+        load_fit_of(fit_from, problem.posterior, config) if fit_from else vi.fit(problem.posterior, config.vi, keys[0])
     )
     q, posterior = fitted.q, problem.posterior
     scores = sensitivity.score(
@@ -138,10 +138,8 @@ def ours(case: Case, settings: SamplerConfig, *, everything: bool, seconds: floa
         loop, out = run_chunk(
             kernel, block_size, density, loop, tuning, key, start=start, count=block_size, thin=settings.thin
         )
-        draws = np.asarray(out.position if target.to_position is None else target.to_position(out.position))
-        completed = target.complete(np.swapaxes(draws, 0, 1), jax.random.fold_in(key, start))
-        draws = np.swapaxes(completed, 0, 1)
-        return draws, np.asarray(out.info.num_gradients).sum()
+        draws = target.finish(out.position, start, rng_key=key, dtype=np.dtype(q.mean.dtype))
+        return np.swapaxes(draws, 0, 1), np.asarray(out.info.num_gradients).sum()
 
     return Clock(case, subspace, seconds=seconds).run(block) | {
         "warmup_seconds": warmup_seconds,

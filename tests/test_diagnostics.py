@@ -22,8 +22,10 @@ def make_chains(positions, acceptance=0.8, divergent=0.0):
     shape = positions.shape[:2]
     acceptance = np.broadcast_to(np.reshape(acceptance, (-1, 1)), shape)
     is_divergent = np.arange(shape[1]) < np.reshape(divergent, (-1, 1)) * shape[1]
-    zeros = np.zeros(shape)
-    return Chains(positions, zeros, acceptance, np.broadcast_to(is_divergent, shape), zeros, zeros.astype(int), 1.0)
+    zeros, log_density = np.zeros(shape), -0.5 * np.sum(positions**2, axis=-1)
+    return Chains(
+        positions, log_density, acceptance, np.broadcast_to(is_divergent, shape), zeros, zeros.astype(int), 1.0
+    )
 
 
 def autoregressive(rho, chains=4, draws=4000, seed=0):

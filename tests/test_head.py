@@ -1,5 +1,7 @@
 """The last layer integrated out, and densities in lanes: both must be the posterior, exactly."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +13,9 @@ from vihmc.errors import InputError
 from vihmc.head import IntegratedHead
 from vihmc.lanes import MAX_OBSERVATIONS, MAX_WIDTH, MIN_CHAINS, LanesDensity, is_narrow
 from vihmc.mean_field import MeanField
+from vihmc.models.features import Scaling
 from vihmc.models.mlp import MLP
+from vihmc.models.standardised import Standardised
 from vihmc.pipeline import sample_subspace
 from vihmc.posterior import Posterior, restrict_in_lanes
 from vihmc.samplers.integrators import INTEGRATORS, choose_integrator
@@ -30,6 +34,21 @@ def make_posterior(*, widths=(2, 4, 3, 2), output_bias=True, prior_std=0.7, nois
         targets,
         prior_std=prior_std,
         noise_std=np.asarray(noise_std[: widths[-1]]),
+    )
+
+
+def make_standardised(*, n=7):
+    """A network between inputs around a thousand and targets in units of their own."""
+    plain = make_posterior(n=n)
+    inputs, targets = 1e3 + 40 * plain.inputs, plain.targets * np.array([20.0, 0.3]) + np.array([300.0, -2.0])
+    model = Standardised(MLP((2, 4, 3, 2)), *(Scaling.of(np.asarray(values)) for values in (inputs, targets)))
+    return Posterior.of(
+        model.apply,
+        jax.eval_shape(model.init, jax.random.key(0)),
+        inputs,
+        targets,
+        prior_std=0.7,
+        noise_std=np.array([6.0, 0.15]),
     )
 
 
@@ -75,7 +94,9 @@ def exact_log_density(posterior, head, theta):
     return log_prior + log_evidence
 
 
-def test_lanes_give_the_density_and_its_gradient(posterior, thetas):
+@pytest.mark.parametrize("make", [make_posterior, make_standardised])
+def test_lanes_give_the_density_and_its_gradient(make, thetas):
+    posterior = make()
     for subspace in (whole_space(thetas[0]), some_kept(posterior)):
         positions = subspace.extract(thetas)
         in_lanes, plain = restrict_in_lanes(posterior, subspace), subspace.restrict(posterior.log_density)
@@ -179,9 +200,13 @@ def test_wide_networks_and_long_data_stay_out_of_lanes():
     assert IntegratedHead.of(wide, whole_space(center)) is None
 
 
-@pytest.mark.parametrize("output_bias", [True, False])
-def test_the_integral_is_the_exact_one(output_bias):
-    posterior = make_posterior(output_bias=output_bias)
+@pytest.mark.parametrize(
+    "make",
+    [make_posterior, partial(make_posterior, output_bias=False), make_standardised],
+    ids=["", "no bias", "units"],
+)
+def test_the_integral_is_the_exact_one(make):
+    posterior = make()
     thetas = jax.random.normal(jax.random.key(1), (3, posterior.num_params))
     for subspace in (whole_space(thetas[0]), some_kept(posterior)):
         head = IntegratedHead.of(posterior, subspace)
@@ -195,8 +220,10 @@ def test_the_integral_is_the_exact_one(output_bias):
             np.testing.assert_allclose(gradient, head.below.extract(expected_gradient), rtol=1e-7, atol=1e-8)
 
 
-def test_the_last_layer_is_drawn_from_its_gaussian(posterior, thetas):
+@pytest.mark.parametrize("make", [make_posterior, make_standardised])
+def test_the_last_layer_is_drawn_from_its_gaussian(make, thetas):
     """One position, many draws: mean and covariance against the exact ones, |z| < 5 each (false alarm 1e-5 in all)."""
+    posterior = make()
     head = IntegratedHead.of(posterior, some_kept(posterior))
     position = head.below.extract(thetas[0])
     num_draws = 4_000

@@ -1,5 +1,7 @@
 """The likelihood on all pairs, against the plain one that forms them all."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +10,7 @@ import pytest
 from vihmc.config import SensitivityConfig
 from vihmc.errors import InputError
 from vihmc.models.deeponet import DeepONet, Factors
-from vihmc.models.features import PeriodicFeatures
+from vihmc.models.features import PeriodicFeatures, Scaling
 from vihmc.models.mlp import MLP
 from vihmc.operator import OperatorPosterior
 from vihmc.pairs import factorise, gram_form, half_squared_error, residual_form
@@ -99,6 +101,44 @@ def test_small_operators_are_restricted_too(x64, model):
     exact, gradient = plain(position)
     np.testing.assert_allclose(value, exact, rtol=1e-12)
     np.testing.assert_allclose(force, gradient, rtol=1e-9, atol=1e-10)
+
+
+def test_an_operator_with_units_has_the_density_of_its_predictions(x64):
+    """Fields around 500 with a std of 30: value, force, weights, minibatches and scores against the plain ones."""
+    model = replace(MODEL, branch_features=Scaling((1.0,) * 4, (2.0,) * 4), output_offset=500.0, output_scale=30.0)
+    rng = np.random.default_rng(0)
+    changes = {"model": model, "targets": 500 + 30 * rng.normal(size=(8, 11)), "noise_std": 4.0}
+    posterior = build(**changes)
+    theta = start(posterior)
+    subspace = Subspace.of(np.arange(0, theta.size, 2), theta)
+    position = subspace.extract(theta) + 0.1
+
+    def plain(x):
+        return plain_log_density(posterior, subspace.embed(x))
+
+    exact, gradient = jax.jit(jax.value_and_grad(plain))(position)
+    for density in (
+        posterior.restrict(subspace),
+        subspace.restrict(posterior.log_density),
+        posterior.reweighted(np.ones((8, 11))).restrict(subspace),
+    ):
+        value, force = jax.jit(jax.value_and_grad(density))(position)
+        np.testing.assert_allclose(value, exact, rtol=1e-12)
+        np.testing.assert_allclose(force, gradient, rtol=1e-8, atol=1e-9)
+    everything = posterior.minibatch(jax.random.key(0), batch_size=8)
+    np.testing.assert_allclose(posterior.log_likelihood(theta, everything), posterior.log_likelihood(theta), rtol=1e-12)
+    jacobian = jax.jacrev(lambda t: posterior.predict(t, posterior.inputs).ravel())(theta)
+    squares = posterior.sum_squared_gradients(theta, posterior.inputs)
+    np.testing.assert_allclose(squares, jnp.sum(jacobian**2, axis=0), rtol=1e-8)
+
+
+def test_an_offset_costs_float32_no_digits(x64):
+    """Fields of a million and a bit: their units are taken off in float64, before anything is rounded."""
+    model = replace(MODEL, output_offset=1e6, output_scale=1.0)
+    targets = 1e6 + np.random.default_rng(0).normal(size=(8, 11))
+    theta = start(build())
+    narrow, wide = (build(dtype, model=model, targets=targets) for dtype in ("float32", "float64"))
+    np.testing.assert_allclose(narrow.log_likelihood(theta), wide.log_likelihood(theta), rtol=1e-5)
 
 
 def flops(function, *args):

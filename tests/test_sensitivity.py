@@ -48,6 +48,28 @@ def test_scores_agree_with_finite_differences(x64, network):
         np.testing.assert_allclose(scores.values[index], std[index] ** 2 * jnp.mean(moved**2), rtol=1e-7)
 
 
+@pytest.mark.parametrize("method", ["exact", "random_signs"])
+def test_a_change_of_the_unit_of_an_output_changes_no_ratio_of_scores(x64, network, method):
+    """Outputs with a noise each count in units of it, so that pascals do not outvote kelvins."""
+    predict, theta, inputs = network
+    config, std = SensitivityConfig(method=method, num_probes=20_000), jnp.ones(theta.size)
+    jacobian = jax.jacrev(predict)(theta, inputs)
+    noise_std = np.array([0.1, 2.0, 300.0])
+    posterior = Posterior.of(
+        MODEL.apply,
+        MODEL.init(jax.random.key(5)),
+        inputs,
+        np.zeros((len(inputs), 3)),
+        prior_std=1.0,
+        noise_std=noise_std,
+    )
+    scores = score(posterior, theta, std, inputs, config, jax.random.key(0))
+    expected = jnp.sum((jacobian / noise_std[:, None]) ** 2, axis=(0, 1))
+    expected = expected / (len(inputs) * np.sum(noise_std**-2))
+    error = np.asarray(scores.standard_error) if method == "random_signs" else 1e-12 * expected
+    assert np.all(np.abs(scores.values - expected) < 5 * error + 1e-15)
+
+
 @pytest.mark.parametrize("rows", [1, 2, 3, 5, 6, 1000])
 def test_chunks_never_change_the_scores(x64, network, rows):
     predict, theta, inputs = network

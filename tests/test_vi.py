@@ -7,6 +7,7 @@ import pytest
 from scipy import integrate, optimize, stats
 
 from linear import linear_apply
+from remembering import Remembering
 from vihmc import InputError, VIConfig, vi
 from vihmc.mean_field import MeanField, divergence_to_prior, estimate_elbo, gaussian_kl
 from vihmc.mode import maximum_a_posteriori
@@ -99,16 +100,20 @@ def test_records_do_not_change_the_fit(x64, linear_gaussian):
 
 @pytest.mark.parametrize("schedule", ["cosine", "plateau"])
 def test_a_fit_resumed_from_a_checkpoint_is_the_same_fit(x64, linear_gaussian, schedule):
-    config = VIConfig(num_steps=1500, schedule=schedule, plateau_patience=300, map_steps=100)
-    checkpoints = []
+    config = VIConfig(num_steps=1500, schedule=schedule, plateau_patience=300, map_steps=300)
     arguments = (linear_gaussian.posterior, config, jax.random.key(3))
-    whole = vi.fit(*arguments, on_checkpoint=checkpoints.append)
-    resumed = vi.fit(*arguments, resume=checkpoints[6])
-    for field in ("mean", "std"):
-        np.testing.assert_array_equal(getattr(resumed.q, field), getattr(whole.q, field))
-    for one, other in zip(resumed.history, whole.history, strict=True):
-        np.testing.assert_array_equal(one, other)
-    assert resumed.converged == whole.converged
+    memory = Remembering()
+    whole = vi.fit(*arguments, checkpoints=memory)
+    assert [name for name, _ in memory.kept[:4]] == ["mode", "mode", "mode", "vi"]
+    for state in (memory.kept[1], memory.kept[8]):
+        rest = Remembering([state])
+        resumed = vi.fit(*arguments, checkpoints=rest)
+        assert 0 < len(rest.kept) < len(memory.kept)
+        for field in ("mean", "std"):
+            np.testing.assert_array_equal(getattr(resumed.q, field), getattr(whole.q, field))
+        for one, other in zip(resumed.history, whole.history, strict=True):
+            np.testing.assert_array_equal(one, other)
+        assert resumed.converged == whole.converged
 
 
 def test_curvature_is_the_optimum_of_a_linear_model(x64, linear_gaussian):

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from vihmc.pipeline import Inference, Observer, infer
     from vihmc.posterior import Posterior
     from vihmc.predict import Prediction
+    from vihmc.stored_run import StoredRun, load
     from vihmc.subspace import Subspace
 
 _HOMES = {
@@ -44,9 +45,11 @@ _HOMES = {
     "SamplerConfig": "config",
     "SelectionConfig": "config",
     "SensitivityConfig": "config",
+    "StoredRun": "stored_run",
     "Subspace": "subspace",
     "VIConfig": "config",
     "infer": "pipeline",
+    "load": "stored_run",
 }
 
 _STAGES = {"diagnostics", "predict", "samplers", "sensitivity", "subspace", "vi"}
@@ -67,9 +70,11 @@ __all__ = [
     "SamplerConfig",
     "SelectionConfig",
     "SensitivityConfig",
+    "StoredRun",
     "Subspace",
     "VIConfig",
     "infer",
+    "load",
 ]
 
 

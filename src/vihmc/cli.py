@@ -5,7 +5,7 @@ Heavy imports wait until a command runs, so that help answers at once.
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
 import typer
 
@@ -21,15 +21,11 @@ app = typer.Typer(
 )
 
 
-@app.callback()
-def _main() -> None:
-    """Make `run` a subcommand even while it is the only one."""
-
-
 @app.command()
 def run(
     problem: Annotated[
-        str, typer.Argument(help="sine_small, sine_large, burgers, cone, cone_synthetic, or a .toml file.")
+        str,
+        typer.Argument(help="sine_small, sine_large, burgers, cone, cone_synthetic, or a .toml file (see vihmc init)."),
     ],
     out: Annotated[
         Path | None, typer.Option(help="New directory for the results. Default: runs/PROBLEM-PRESET-NUMBER.")
@@ -80,79 +76,183 @@ def run(
 
     from rich.console import Console
 
-    from vihmc.console import RunObserver, print_outcome, print_verdicts, table_1
-    from vihmc.errors import InputError
-    from vihmc.evaluation import check_run, run_problem
-    from vihmc.plots import run_figures
-    from vihmc.problems import build_problem, resolve_problem
-    from vihmc.problems.cone import NO_FILES, STAND_IN
-    from vihmc.storage import (
-        create_run_directory,
-        discard_run_directory,
-        load_fit,
-        next_run_directory,
-        save_figures,
-        save_result,
-        save_summary,
-    )
-    from vihmc.summary import summarise
-    from vihmc.vi import VICheckpoint, VIResult
+    from vihmc.runs import start_run
+
+    start_run(config, out=out, fit_from=fit_from, console=Console())
+
+
+Directory = Annotated[Path, typer.Argument(help="A run directory.", show_default=False)]
+AnyVersion = Annotated[
+    bool, typer.Option("--any-version", help="Go on though a package has changed since; draws may then differ.")
+]
+
+
+@app.command()
+def resume(directory: Directory, any_version: AnyVersion = False) -> None:
+    """Finish a run that was interrupted, however it was.
+
+    The result is that of a run never interrupted, bit by bit.
+    """
+    _configure_like(directory)
+
+    from rich.console import Console
+
+    from vihmc.runs import resume_run
+
+    resume_run(directory, any_version=any_version, console=Console())
+
+
+@app.command()
+def extend(
+    directory: Directory,
+    draws: Annotated[int, typer.Option(help="Draws to add to each chain.")],
+    reference: Annotated[bool, typer.Option("--reference", help="To the chains on all parameters instead.")] = False,
+    any_version: AnyVersion = False,
+) -> None:
+    """Add draws to a finished run, and evaluate it anew."""
+    _configure_like(directory)
+
+    from rich.console import Console
+
+    from vihmc.runs import extend_run
+
+    extend_run(directory, num_draws=draws, reference=reference, any_version=any_version, console=Console())
+
+
+@app.command()
+def monitor(
+    directory: Directory,
+    once: Annotated[bool, typer.Option("--once", help="Show it once instead of until it ends.")] = False,
+) -> None:
+    """Show how far a run is, from another terminal."""
+    import time
+
+    from rich.console import Console
+    from rich.live import Live
+
+    from vihmc.progress import monitor_table
+    from vihmc.run_directory import is_being_written
 
     console = Console()
-    resolved = resolve_problem(config.problem)
-    if resolved.name != config.problem.name:
-        console.print(NO_FILES, STAND_IN, "Growth rates are computed once, in half a minute.")
-    config = config.model_copy(update={"problem": resolved})
-    built = build_problem(config.problem)
-    check_run(built, config)
-    earlier = None if fit_from is None else load_fit(fit_from, built.posterior, config)
-    path = create_run_directory(out or next_run_directory(built.name, config.preset), config)
+    if once or not console.is_terminal or not is_being_written(directory):
+        console.print(monitor_table(directory))
+        return
+    with Live(monitor_table(directory), console=console) as live:
+        while is_being_written(directory):
+            time.sleep(1)
+            live.update(monitor_table(directory))
+
+
+@app.command()
+def predict(
+    directory: Directory,
+    inputs: Annotated[Path, typer.Option(help="Inputs: .npz, .csv or .mat, with the names of the training inputs.")],
+    out: Annotated[Path, typer.Option(help="Where to write means, stds and quantiles: .npz.")],
+    method: Annotated[str, typer.Option(help="VI-HMC, VI, or HMC if the run had a reference.")] = "VI-HMC",
+    quantiles: Annotated[
+        list[float] | None, typer.Option("--quantile", help="A level; repeat for more. Default: those of the run.")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that is there.")] = False,
+) -> None:
+    """Predict at new inputs with error bars, by a finished run."""
+    _configure_like(directory)
+
+    from vihmc.predictions_file import predict_file
+
+    print(predict_file(directory, inputs, out, method=method, quantiles=quantiles, overwrite=overwrite))
+
+
+@app.command()
+def export(
+    directory: Directory,
+    out: Annotated[Path, typer.Option(help="Where to write draws, statistics and fit: .nc.")],
+) -> None:
+    """Write the draws of a finished run as one netCDF file, for ArviZ in Python, R or Julia."""
+    _configure_like(directory)
+
+    from vihmc.stored_run import load
+
+    load(directory).to_netcdf(out)
+    print(f"The draws are in {out}")
+
+
+@app.command()
+def init(
+    out: Annotated[Path, typer.Argument(help="The file to write.")] = Path("vihmc.toml"),
+    kind: Annotated[str, typer.Option(help="mlp, for a regression, or deeponet, for an operator.")] = "mlp",
+    data: Annotated[
+        Path | None, typer.Option(help="Your data, .npz, .csv or .mat: columns are looked up and filled in.")
+    ] = None,
+) -> None:
+    """Write a commented .toml file to start from, for data of your own."""
+    from vihmc.errors import InputError
+    from vihmc.files import write_atomically
+    from vihmc.starter import Kind, starter_toml
+
+    if kind not in get_args(Kind):
+        raise InputError(f"`kind` must be one of {', '.join(get_args(Kind))}, got '{kind}'.")
+    if out.suffix != ".toml":
+        raise InputError(f"`out` must end in .toml, got {out}.")
+    if out.exists():
+        raise InputError(f"`out` must be a new file, got {out}, which exists. Left as it is.")
+    text = starter_toml(cast("Kind", kind), data)
     try:
-        with RunObserver(console, path) as observer:
-            result = run_problem(
-                built,
-                config,
-                observer,
-                fitted=earlier if isinstance(earlier, VIResult) else None,
-                resume=earlier if isinstance(earlier, VICheckpoint) else None,
-            )
-    except InputError:
-        discard_run_directory(path)
-        raise
-    summary = summarise(result) | ({} if fit_from is None else {"fit_from": str(fit_from)})
-    save_result(path, result)
-    save_figures(path, run_figures(result))
-    save_summary(path, summary)
-    print_outcome(console, summary)
-    if built.name == "sine_small":
-        console.print(table_1(result))
-    console.print(f"Results are in {path}", soft_wrap=True)
-    print_verdicts(console, summary)
+        write_atomically(out, text)
+    except OSError as error:
+        raise InputError(f"`out` must be a file that can be written, got {out}: {error.strerror}.") from None
+    print(f"{out} is written. Look through it, then: vihmc run {out}")
+
+
+@app.command()
+def report(directory: Directory) -> None:
+    """Write the report of a finished run anew: one page, DIRECTORY/report.html, that needs nothing else."""
+    from vihmc.report import write_report
+
+    print(f"The report is in {write_report(directory)}")
+
+
+@app.command()
+def compare(
+    directories: Annotated[list[Path], typer.Argument(help="Two or more run directories.", show_default=False)],
+    out: Annotated[Path, typer.Option(help="Where to write the page.")] = Path("comparison.html"),
+) -> None:
+    """Put runs side by side, in a table and on a page."""
+    from rich.console import Console
+
+    from vihmc.compare import compare_runs, comparison_table, write_comparison
+
+    console = Console()
+    comparison = compare_runs(directories)
+    console.print(comparison_table(comparison))
+    console.print(f"The page is in {write_comparison(comparison, out)}", soft_wrap=True)
 
 
 def main() -> None:
     """Run the command; bad input ends it with one sentence and exit code 2."""
-    from vihmc.errors import InputError
+    from vihmc.errors import InputError, Interrupted
 
     try:
         sys.exit(app(standalone_mode=False))
+    except Interrupted as interrupt:
+        _end(str(interrupt), code=130)
     except InputError as error:
-        print(f"vihmc: {error}", file=sys.stderr)
-        sys.exit(2)
+        _end(str(error))
+    except MemoryError as error:
+        _end(f"the data and the model must fit into memory, got: {error}")
     except Exception as error:
         # A misspelt option or a word where a number belongs; the class is private to typer, its message is not.
         if not hasattr(error, "format_message"):
             raise
-        if message := error.format_message():  # empty where the help has just been printed
-            print(f"vihmc: {message} See 'vihmc run --help'.", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        print(
-            "vihmc: interrupted; the run directory holds its settings, and the fit or a checkpoint of it if there was"
-            " one: go on with --fit-from.",
-            file=sys.stderr,
-        )
-        sys.exit(130)
+        message = error.format_message()  # empty where the help has just been printed
+        _end(f"{message} See 'vihmc --help'." if message else "")
+
+
+def _end(message: str, code: int = 2) -> None:
+    """Print one line, whatever signs are in what it quotes, and end."""
+    if message:
+        line = "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in message)
+        print(f"vihmc: {line}", file=sys.stderr)
+    sys.exit(code)
 
 
 def _build_config(problem: str, preset: str, flags: dict[str, Any], settings: list[str]) -> "Config":
@@ -191,6 +291,15 @@ def _given(flags: dict[str, Any]) -> dict[str, Any]:
     """Drop the options that were not given."""
     branches = {key: _given(value) if isinstance(value, dict) else value for key, value in flags.items()}
     return {key: value for key, value in branches.items() if value is not None and value != {}}
+
+
+def _configure_like(directory: Path) -> "Config":
+    """Set JAX up as it was when the run in a directory began."""
+    from vihmc.run_directory import read_begun, read_config
+
+    config, num_devices = read_config(directory), read_begun(directory).get("num_devices")
+    _configure_jax(config if num_devices is None else config.model_copy(update={"num_cores": num_devices}))
+    return config
 
 
 def _configure_jax(config: "Config") -> None:

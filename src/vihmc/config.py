@@ -13,7 +13,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from vihmc.errors import InputError, nearest
 
@@ -23,6 +23,12 @@ Count = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(gt=0, le=1)]
 Probability = Annotated[float, Field(gt=0, lt=1)]
 Activation = Literal["tanh", "sin", "relu", "gelu", "silu"]
+Names = Annotated[
+    tuple[str, ...],
+    Field(min_length=1),
+    BeforeValidator(lambda value: (value,) if isinstance(value, str) else value),
+]
+"""One name, or a list of them."""
 
 PRESETS = ("paper", "default", "quick")
 _UNSET = "none"
@@ -106,6 +112,75 @@ class ConeConfig(Settings):
     model_dtype: Literal["float32", "float64"] = Field(
         "float32", description="What the networks compute in; energies are float64 in any case."
     )
+
+
+class OwnDataConfig(Settings):
+    """What runs on data of one's own have in common: where the data are, how they are split, and the noise."""
+
+    data_file: str | None = Field(None, description="The file with the data; a run needs one.")
+    validation_file: str | None = Field(
+        None, description="A file of the same form to validate on; if not given, a part of `data_file` is put aside."
+    )
+    validation_share: Probability = Field(
+        0.2, description="Share of `data_file`, drawn at random, to validate on, where there is no `validation_file`."
+    )
+    data_seed: Count = Field(0, description="Seed of that draw; `seed` does not change the data.")
+    standardise: bool = Field(
+        True, description="Whether the network sees the data with mean 0 and std 1; results are in their own units."
+    )
+    noise_share: PositiveFloat = Field(
+        0.1, description="Std of the noise as a share of the std of the targets, where `noise_std` is not given."
+    )
+
+
+class MLPConfig(OwnDataConfig):
+    """Any regression: a dense network on columns of one's own."""
+
+    name: Literal["mlp"] = Field("mlp", description="The kind of model: a dense network.")
+    data_file: str | None = Field(None, description="A .csv, .npz or .mat file with a row per observation.")
+    inputs: Names | None = Field(
+        None, description="Columns of a .csv, or arrays, that enter; if not given all other columns, or the array X."
+    )
+    targets: Names | None = Field(
+        None, description="Columns or arrays to predict; if not given the last column, or the array y."
+    )
+    hidden: tuple[PositiveInt, ...] = Field((32, 32), description="Neurons of each hidden layer.")
+    activation: Activation = Field("tanh", description="Nonlinearity.")
+    noise_std: PositiveFloat | tuple[PositiveFloat, ...] | None = Field(
+        None, description="Std of the noise in units of the targets, one number or one per target; see `noise_share`."
+    )
+    prior_std: PositiveFloat = Field(0.5, description="Prior std of every weight and bias.")
+
+
+class DeepONetConfig(OwnDataConfig):
+    """Any operator: a DeepONet on functions, locations and fields of one's own."""
+
+    name: Literal["deeponet"] = Field("deeponet", description="The kind of model: an operator.")
+    data_file: str | None = Field(None, description="A .npz or .mat file with functions, locations and fields.")
+    functions: str = Field("branch_in", description="The array of functions at their sensors, (functions, sensors).")
+    locations: str = Field("trunk_in", description="The array of locations, (locations, coordinates).")
+    fields: str = Field("solution", description="The array of fields, (functions, locations).")
+    coordinates: Names | None = Field(None, description="Names of the columns of `locations`, for figures and reports.")
+    branch_width: PositiveInt = Field(40, description="Neurons per hidden layer of the branch.")
+    branch_depth: PositiveInt = Field(3, description="Linear layers of the branch.")
+    trunk_width: PositiveInt = Field(40, description="Neurons per hidden layer of the trunk.")
+    trunk_depth: PositiveInt = Field(3, description="Linear layers of the trunk.")
+    latent_size: PositiveInt = Field(20, description="Outputs of branch and trunk.")
+    activation: Activation = Field("tanh", description="Nonlinearity.")
+    num_waves: Count = Field(
+        0, description="Harmonics of the last coordinate that the trunk sees instead of it; 0 if it is not periodic."
+    )
+    period: PositiveFloat = Field(1.0, description="Period of the last coordinate, in its own units.")
+    noise_std: PositiveFloat | None = Field(
+        None, description="Std of the noise, or of the error that is tolerable, in units of the fields."
+    )
+    prior_std: PositiveFloat = Field(0.3, description="Prior std of every weight and bias.")
+    model_dtype: Literal["float32", "float64"] = Field(
+        "float32", description="What the networks compute in; energies are float64 in any case."
+    )
+
+
+ProblemConfig = SineConfig | BurgersConfig | ConeConfig | MLPConfig | DeepONetConfig
 
 
 class VIConfig(Settings):
@@ -322,7 +397,7 @@ class PredictionConfig(Settings):
     observation_quantiles: bool = Field(
         True, description="Whether to find the quantiles of new observations, noise included."
     )
-    memory_mb: PositiveFloat = Field(256.0, description="Bound on the memory of a chunk of predictions.")
+    memory_mb: PositiveFloat = Field(16.0, description="Bound on the memory of a chunk of predictions.")
 
     @model_validator(mode="after")
     def _quantiles_ascend(self) -> Self:
@@ -351,7 +426,7 @@ class Config(MethodConfig):
     preset: str = Field("default", description="Where the values came from; a label, set by the command.")
     precision: Literal["float32", "float64"] = Field("float64", description="Floating-point format.")
     num_cores: PositiveInt | None = Field(None, description="Cores that chains are dealt out to; all if not given.")
-    problem: Annotated[SineConfig | BurgersConfig | ConeConfig, Field(discriminator="name")] = SineConfig()
+    problem: Annotated[ProblemConfig, Field(discriminator="name")] = SineConfig()
 
 
 def known_problems() -> tuple[str, ...]:
@@ -435,14 +510,19 @@ def to_toml(settings: Settings) -> str:
     values = settings.model_dump(mode="json")
     scalars = {key: value for key, value in values.items() if not isinstance(value, dict)}
     tables = {key: value for key, value in values.items() if isinstance(value, dict)}
-    blocks = [_toml_lines(scalars)] + [f"[{name}]\n{_toml_lines(table)}" for name, table in tables.items()]
+    blocks = [toml_lines(scalars)] + [f"[{name}]\n{toml_lines(table)}" for name, table in tables.items()]
     return "\n\n".join(filter(None, blocks)) + "\n"
 
 
-def _toml_lines(values: Mapping[str, Any]) -> str:
-    # JSON writes strings, numbers, booleans and lists just as TOML does.
+def toml_lines(values: Mapping[str, Any]) -> str:
+    """Write settings without tables, one per line; what is not given is the word `none`."""
     written = {key: _UNSET if value is None else value for key, value in values.items()}
-    return "\n".join(f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in written.items())
+    return "\n".join(f"{key} = {_toml_value(value)}" for key, value in written.items())
+
+
+def _toml_value(value: Any) -> str:
+    # JSON writes strings, numbers, booleans and lists just as TOML does, but for one sign that TOML wants escaped.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _sentence(model: type[BaseModel], error: ValidationError) -> str:

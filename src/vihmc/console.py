@@ -1,119 +1,14 @@
-"""What a person sees in the terminal: progress bars, the outcome in a few lines, Table 1."""
+"""What a person sees in the terminal at the end of a run: the outcome in a few lines, tables, the verdict."""
 
 import math
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from vihmc.evaluation import HMC, VI, VIHMC, RunResult
-from vihmc.pipeline import Observer
 from vihmc.problems.sine import TABLE_1, TABLE_1_COLUMNS, table_1_order
-from vihmc.samplers.kernel import StepInfo
-from vihmc.storage import save_checkpoint, save_fit
-from vihmc.vi import VICheckpoint, VIInfo, VIResult
-
-STAGE_TITLES = {
-    "vi": "1 VI fit",
-    "sensitivity": "2 sensitivity",
-    "hmc": "3 HMC on the kept",
-    "fits": "  more fits",
-    "reference": "  HMC on all",
-    "prediction": "4 prediction",
-    "leave_out": "  inputs left out",
-}
-
-
-class ProgressObserver(Observer):
-    """Draws one bar per stage; the bar of the chains also tells their acceptance and divergences."""
-
-    def __init__(self, console: Console) -> None:
-        """Draw on `console`."""
-        super().__init__()
-        columns = (
-            TextColumn("{task.description:<17}"),
-            BarColumn(bar_width=10),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(elapsed_when_finished=True),
-            TextColumn("{task.fields[note]}"),
-        )
-        self._progress = Progress(*columns, console=console)
-        self._task: TaskID | None = None
-        self._warmup_done = 0
-        self._divergences = 0
-
-    def __enter__(self) -> "ProgressObserver":
-        """Start drawing."""
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Stop drawing."""
-        self._progress.stop()
-
-    @contextmanager
-    def stage(self, name: str, total: int) -> Iterator[None]:
-        """Draw the bar of a stage."""
-        self._task = self._progress.add_task(STAGE_TITLES.get(name, name), total=total, note="")
-        self._warmup_done = self._divergences = 0
-        with super().stage(name, total):
-            yield
-        self._progress.update(self._task, total=total, completed=total)
-
-    def on_vi(self, done: int, info: VIInfo) -> None:
-        """Move the bar of the fit."""
-        self._update(done, f"loss {float(info.loss):.4g}")
-
-    def on_steps(self, phase: str, done: int, info: StepInfo) -> None:
-        """Move the bar of the chains."""
-        acceptance = float(np.mean(info.acceptance_rate))
-        if phase == "warmup":
-            self._warmup_done = done
-            self._update(done, f"warm-up, accept {acceptance:.2f}")
-        else:
-            self._divergences += int(np.sum(info.is_divergent))
-            chains = np.shape(info.acceptance_rate)[1]
-            self._update(
-                self._warmup_done + done,
-                f"{chains} chains, accept {acceptance:.2f}, {self._divergences} div.",
-            )
-
-    def on_fold(self, done: int) -> None:
-        """Move the bar of the folds."""
-        self._update(done, "inputs left out")
-
-    def _update(self, done: int, note: str) -> None:
-        if self._task is not None:
-            self._progress.update(self._task, completed=done, note=note)
-
-
-CHECKPOINT_SECONDS = 120
-
-
-class RunObserver(ProgressObserver):
-    """Also keeps the fit in the run directory: every few minutes while it goes on, and when it has ended."""
-
-    def __init__(self, console: Console, path: Path) -> None:
-        """Draw on `console`, write to the run directory `path`."""
-        super().__init__(console)
-        self._path = path
-        self._last_checkpoint = time.monotonic()
-
-    def on_checkpoint(self, checkpoint: VICheckpoint) -> None:
-        """Keep it if the last one is old."""
-        if time.monotonic() - self._last_checkpoint > CHECKPOINT_SECONDS:
-            save_checkpoint(self._path, checkpoint)
-            self._last_checkpoint = time.monotonic()
-
-    def on_fit(self, fitted: VIResult) -> None:
-        """Keep the fit."""
-        save_fit(self._path, fitted)
 
 
 def print_outcome(console: Console, summary: dict[str, Any]) -> None:

@@ -31,6 +31,8 @@ STILL_ACCEPTANCE = 0.01
 DIVERGENT_SHARE = 0.1
 """A chain with a larger share of divergent draws diverges."""
 
+_MAX_BLOCK = 2**20
+
 FRESH_MOMENTUM = ("hmc", "nuts")
 """Kernels that draw a Gaussian momentum before each transition."""
 
@@ -85,7 +87,21 @@ class Energies(NamedTuple):
 
 def assess(values: Shaped[np.ndarray, "chains draws *quantity"]) -> Convergence:
     """Assess the convergence of scalar quantities, drawn by several chains."""
-    values = np.asarray(values, dtype=np.float64).reshape(*values.shape[:2], -1)
+    values = values.reshape(*values.shape[:2], -1)
+    # A part of the quantities at a time: ArviZ takes several times the memory of what it is given.
+    parts = [_assess(values[..., part]) for part in blocks(values.shape)]
+    return Convergence(*(np.concatenate(results) for results in zip(*parts, strict=True)))
+
+
+def blocks(shape: tuple[int, int, int]) -> list[slice]:
+    """Parts of the last axis that have no more than a few million numbers."""
+    num_chains, num_draws, num_quantities = shape
+    length = max(1, _MAX_BLOCK // max(1, num_chains * num_draws))
+    return [slice(begin, begin + length) for begin in range(0, max(1, num_quantities), length)]
+
+
+def _assess(values: Shaped[np.ndarray, "chains draws quantities"]) -> Convergence:
+    values = np.asarray(values, dtype=np.float64)
     axes = {"chain_axis": 0, "draw_axis": 1}
     if values.shape[1] < 4:
         nothing = np.full(values.shape[2], np.nan)
@@ -119,18 +135,19 @@ def effective_draws(values: Float[np.ndarray, "chains draws quantities"]) -> Flo
     num_chains, num_draws, num_quantities = values.shape
     if num_draws < 4:
         return np.ones((num_chains, num_quantities))
-    moves = np.ptp(values, axis=1) > 0
-    moving = np.swapaxes(values, 0, 1)[None, :, moves]
     result = np.ones((num_chains, num_quantities))
-    result[moves] = array_stats.ess(moving, method="mean", chain_axis=0, draw_axis=1)
+    for part in blocks(values.shape):
+        moves = np.ptp(values[..., part], axis=1) > 0
+        moving = np.swapaxes(values[..., part], 0, 1)[None, :, moves]
+        result[:, part][moves] = array_stats.ess(moving, method="mean", chain_axis=0, draw_axis=1)
     return result
 
 
 def describe_transitions(chains: Chains, tuning: Tuning, config: SamplerConfig) -> Transitions:
     """Describe how chains moved that were run with `tuning` and `config`."""
     return Transitions(
-        acceptance=chains.acceptance_rate.mean(axis=1),
-        divergent_share=chains.is_divergent.mean(axis=1),
+        acceptance=chains.totals.acceptance_rate / chains.num_draws,
+        divergent_share=chains.totals.num_divergent / chains.num_draws,
         longest_share=np.mean(_is_longest(chains, tuning, config), axis=1),
         ebfmi=_ebfmi(chains) if config.kernel in FRESH_MOMENTUM else np.full(chains.num_chains, np.nan),
     )
@@ -163,16 +180,16 @@ def find_energies(chains: Chains) -> Energies:
 
 def find_bad_chains(chains: Chains) -> dict[int, str]:
     """Return the chains that stand still or diverge, each with the reason in a sentence."""
-    reasons = {}
+    reasons, totals = {}, chains.totals
     for chain in range(chains.num_chains):
-        acceptance = float(chains.acceptance_rate[chain].mean())
-        moved = np.any(np.diff(chains.positions[chain], axis=0) != 0, axis=-1)
-        divergent = float(chains.is_divergent[chain].mean())
-        if not np.all(np.isfinite(chains.log_density[chain])):
+        acceptance = float(totals.acceptance_rate[chain]) / chains.num_draws
+        divergent = float(totals.num_divergent[chain]) / chains.num_draws
+        stands = totals.num_pairs > 0 and totals.num_moves[chain] < STILL_ACCEPTANCE * totals.num_pairs
+        if totals.num_infinite[chain]:
             reasons[chain] = "its log density is not finite"
         elif divergent > DIVERGENT_SHARE:
             reasons[chain] = f"it diverges: {divergent:.0%} of its draws did"
-        elif acceptance < STILL_ACCEPTANCE or (moved.size and moved.mean() < STILL_ACCEPTANCE):
+        elif acceptance < STILL_ACCEPTANCE or stands:
             reasons[chain] = f"it stands still: acceptance {acceptance:.2g}"
     return reasons
 

@@ -12,6 +12,10 @@ class InputError(ValueError):
     """A value that was given breaks a rule; no result has been lost."""
 
 
+class Interrupted(Exception):
+    """A run was asked to stop; the message says how to go on with it."""
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return " Did you mean 'x'?" for a misspelt name, or an empty string."""
     matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)

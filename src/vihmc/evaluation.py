@@ -11,7 +11,9 @@ from jax.tree_util import Partial
 from vihmc import predict as prediction
 from vihmc.assessment import ChainsResult, assess_chains
 from vihmc.config import Config
+from vihmc.journal import Journal
 from vihmc.leave_out import LeftOut, choose_folds, leave_out
+from vihmc.mean_field import MeanField
 from vihmc.operator import OperatorPosterior
 from vihmc.pipeline import Inference, Observer, Sampled, check_sampler, fit_again, infer, sample_everything
 from vihmc.posterior import Validation
@@ -19,7 +21,7 @@ from vihmc.predict import Prediction
 from vihmc.problems import Problem
 from vihmc.problems.problem import Folds
 from vihmc.subspace import Subspace, whole_space
-from vihmc.vi import VICheckpoint, VIResult
+from vihmc.vi import VIResult
 
 VI, VIHMC, HMC = "VI", "VI-HMC", "HMC"
 _STREAM_REFERENCE, _STREAM_VI_DRAWS, _STREAM_START = 1001, 1002, 1003  # away from those that the pipeline splits off
@@ -73,7 +75,7 @@ def run_problem(
     observer: Observer | None = None,
     *,
     fitted: VIResult | None = None,
-    resume: VICheckpoint | None = None,
+    journal: Journal | None = None,
 ) -> RunResult:
     """Run the method on a problem, with full-space HMC beside it if configured, and evaluate all of it.
 
@@ -82,9 +84,9 @@ def run_problem(
         config: All settings.
         observer: Hears about progress.
         fitted: The first stage of an earlier run, to use as it is.
-        resume: A checkpoint of the first stage, to go on from.
+        journal: Keeps what has been done, and knows what was done before an interruption.
     """
-    observer = observer or Observer()
+    observer, journal = observer or Observer(), journal or Journal()
     folds = check_run(problem, config)
     key = jax.random.key(config.seed)
     start = problem.initial_params
@@ -95,7 +97,7 @@ def run_problem(
         validation=Validation(problem.validation_inputs, problem.validation_targets, problem.validation_weights),
         observer=observer,
         fitted=fitted,
-        resume=resume,
+        journal=journal,
     )
     reference = None
     if config.reference.enabled:
@@ -108,6 +110,7 @@ def run_problem(
                     inference.vi,
                     num_fits=config.reference.num_fits,
                     initial_params=start,
+                    journal=journal,
                 )
         with observer.stage("reference", config.reference.num_warmup + config.reference.num_draws):
             reference = sample_everything(
@@ -117,11 +120,11 @@ def run_problem(
                 jax.random.fold_in(key, _STREAM_REFERENCE),
                 fits=fits,
                 on_steps=observer.on_steps,
+                journal=journal.chains("reference"),
             )
     with observer.stage("prediction", 1):
-        vi_draws = inference.vi.q.sample(jax.random.fold_in(key, _STREAM_VI_DRAWS), config.prediction.num_vi_draws)
         everything, num_draws = whole_space(inference.vi.q.mean), config.prediction.num_draws
-        draws = {VI: (everything, np.asarray(vi_draws)), VIHMC: inference.sampled.spread(num_draws)}
+        draws = {VI: (everything, vi_draws(inference.vi.q, config)), VIHMC: inference.sampled.spread(num_draws)}
         sampled = {VIHMC: ("hmc", inference.sampled, config.hmc)}
         if reference is not None:
             draws[HMC], sampled[HMC] = reference.spread(num_draws), ("reference", reference, config.reference)
@@ -135,7 +138,7 @@ def run_problem(
     left_out = None
     if folds is not None:
         with observer.stage("leave_out", config.leave_out.num_folds):
-            left_out = leave_out(problem, folds, config, observer)
+            left_out = leave_out(problem, folds, config, observer, journal)
     return RunResult(
         config,
         problem,
@@ -146,6 +149,12 @@ def run_problem(
         seconds=dict(observer.seconds),
         peak_memory_gb=dict(observer.peak_memory_gb),
     )
+
+
+def vi_draws(q: MeanField, config: Config) -> np.ndarray:
+    """The draws that VI alone predicts with."""
+    key = jax.random.fold_in(jax.random.key(config.seed), _STREAM_VI_DRAWS)
+    return np.asarray(q.sample(key, config.prediction.num_vi_draws))
 
 
 def check_run(problem: Problem, config: Config) -> Folds | None:

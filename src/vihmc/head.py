@@ -28,7 +28,7 @@ from jax.tree_util import Partial
 from jaxtyping import Array, Bool, Float
 
 from vihmc import lanes
-from vihmc.posterior import LOG_2PI, Posterior, log_normal_in_lanes, model_in_lanes
+from vihmc.posterior import LOG_2PI, Posterior, log_normal_in_lanes, model_in_lanes, without_units
 from vihmc.subspace import Subspace
 from vihmc.types import Key, LogDensity
 
@@ -40,13 +40,15 @@ class IntegratedHead:
     """The posterior of the kept parameters below the last layer. Build it with :meth:`of`.
 
     Attributes:
-        posterior: The whole posterior; its model is a narrow network.
+        posterior: The whole posterior; its model is a narrow network, without units.
+        log_units: What its density lacks, see :class:`vihmc.posterior.BarePosterior`.
         kept: All kept parameters.
         below: Those of them that are not in the last layer: what the chains move through.
         is_integrated: For every parameter, whether it is in the last layer and kept.
     """
 
     posterior: Posterior
+    log_units: Float[Array, ""]
     kept: Subspace
     below: Subspace
     is_integrated: Bool[Array, " params"]
@@ -54,8 +56,8 @@ class IntegratedHead:
     @classmethod
     def of(cls, posterior: Posterior, kept: Subspace) -> "IntegratedHead | None":
         """Integrate out what is kept of the last layer; None where that cannot be done, or leaves nothing to sample."""
-        model = model_in_lanes(posterior)
-        if model is None:
+        posterior, log_units = without_units(posterior)
+        if model_in_lanes(posterior) is None:
             return None
         in_head = np.concatenate([np.ravel(leaf) for leaf in _head_leaves(posterior, jnp.arange(posterior.num_params))])
         indices = np.asarray(kept.kept)
@@ -63,24 +65,26 @@ class IntegratedHead:
         if below.size in (0, indices.size):
             return None
         integrated = np.isin(np.arange(posterior.num_params), np.setdiff1d(indices, below))
-        return cls(posterior, kept, Subspace.of(below, kept.center), jnp.asarray(integrated))
+        return cls(posterior, log_units, kept, Subspace.of(below, kept.center), jnp.asarray(integrated))
 
     def log_density(self) -> LogDensity:
         """The log density of what is kept below the last layer, with everything else that :class:`Posterior` counts."""
         return self.below.restrict_in_lanes(Partial(_log_density, self))
 
-    def complete(self, positions: Float[np.ndarray, "chains draws below"], rng_key: Key) -> np.ndarray:
-        """Draw a last layer for every draw of what is below: (chain, draw, kept)."""
+    def complete(
+        self, positions: Float[np.ndarray, "chains draws below"], rng_key: Key, *, start: int = 0
+    ) -> np.ndarray:
+        """Draw a last layer for every draw of what is below: (chain, draw, kept). The first draw is number `start`."""
         num_chains, num_draws = positions.shape[:2]
         # A key per chain and draw, so that more draws leave those before them as they are.
         chains, draws = (numbers.ravel() for numbers in np.indices((num_chains, num_draws)))
         flat = jnp.asarray(positions.reshape(num_chains * num_draws, -1))
-        completed = _complete(self, rng_key, jnp.asarray(chains), jnp.asarray(draws), flat)
+        completed = _complete(self, rng_key, jnp.asarray(chains), jnp.asarray(start + draws), flat)
         return np.asarray(completed).reshape(num_chains, num_draws, -1)
 
 
 jax.tree_util.register_dataclass(
-    IntegratedHead, data_fields=["posterior", "kept", "below", "is_integrated"], meta_fields=[]
+    IntegratedHead, data_fields=["posterior", "log_units", "kept", "below", "is_integrated"], meta_fields=[]
 )
 
 
@@ -120,7 +124,7 @@ def _log_density(head: IntegratedHead, theta: Float[Array, "params lanes"]) -> F
     # The integrated ones have had their prior in the integral: at zero, and of this width, they add nothing.
     sampled = jnp.where(head.is_integrated[:, None], 0, theta)
     width = jnp.where(head.is_integrated, jnp.exp(-0.5 * LOG_2PI), prior_std)
-    total = log_normal_in_lanes(sampled, std=width)
+    total = log_normal_in_lanes(sampled, std=width) + head.log_units
     for design, residual in _problems(head, theta):
         total = total + _log_evidence(design, residual)
     noise_std = jnp.broadcast_to(posterior.noise_std, posterior.targets.shape)

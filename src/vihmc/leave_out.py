@@ -13,6 +13,7 @@ import numpy as np
 from vihmc import predict as prediction
 from vihmc.config import Config
 from vihmc.errors import InputError
+from vihmc.journal import Journal
 from vihmc.operator import OperatorPosterior
 from vihmc.pipeline import Observer, infer
 from vihmc.posterior import Validation
@@ -43,7 +44,7 @@ def choose_folds(problem: Problem, config: Config) -> Folds | None:
     return problem.fold(num_folds)
 
 
-def leave_out(problem: Problem, folds: Folds, config: Config, observer: Observer) -> LeftOut:
+def leave_out(problem: Problem, folds: Folds, config: Config, observer: Observer, journal: Journal) -> LeftOut:
     """Run the method on all training functions but those of a fold, and predict these; fold by fold."""
     posterior = problem.posterior
     assert isinstance(posterior, OperatorPosterior)
@@ -61,6 +62,7 @@ def leave_out(problem: Problem, folds: Folds, config: Config, observer: Observer
             settings.model_copy(update={"seed": seed}),
             initial_params=None if start is None else start(key_start),
             validation=Validation(problem.validation_inputs, problem.validation_targets, problem.validation_weights),
+            journal=journal.part(f"fold-{fold}"),
         )
         left_out = np.flatnonzero(number == fold)
         draws = np.asarray(found.vi.q.sample(key_draws, config.prediction.num_vi_draws))

@@ -5,7 +5,7 @@ r"""A mode of the posterior, where a fit can start.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,11 +13,20 @@ import numpy as np
 import optax
 from jaxtyping import Array
 
+from vihmc.checkpoints import Checkpoints
 from vihmc.config import VIConfig
 from vihmc.errors import InputError
 from vihmc.optimizers import for_mean
 from vihmc.posterior import Posterior
 from vihmc.types import Key, Vector
+
+
+class ModeState(NamedTuple):
+    """Where a climb is."""
+
+    theta: Array
+    optimizer: optax.OptState
+    num_steps: int
 
 
 def maximum_a_posteriori(
@@ -27,16 +36,23 @@ def maximum_a_posteriori(
     rng_key: Key,
     *,
     on_record: Callable[[int, Array], None] | None = None,
+    checkpoints: Checkpoints | None = None,
 ) -> Vector:
     """Climb to a mode with `map_steps` steps of the configured optimiser and a cosine learning rate."""
-    carry = (theta, for_mean(config, posterior.layout).init(theta))
-    for start in range(0, config.map_steps, config.record_every):
-        count = min(config.record_every, config.map_steps - start)
-        carry, loss = _climb(config, carry, posterior, rng_key, start, count)
-        check_loss(loss, start + count, config)
+    checkpoints = checkpoints or Checkpoints()
+    state = ModeState(theta, for_mean(config, posterior.layout).init(theta), 0)
+    state = checkpoints.recall("mode", state) or state
+    while state.num_steps < config.map_steps:
+        count = min(config.record_every, config.map_steps - state.num_steps)
+        carry = (state.theta, state.optimizer)
+        (theta, optimizer), loss = _climb(config, carry, posterior, rng_key, state.num_steps, count)
+        state = ModeState(theta, optimizer, state.num_steps + count)
+        check_loss(loss, state.num_steps, config)
         if on_record is not None:
-            on_record(start + count, loss)
-    return carry[0]
+            on_record(state.num_steps, loss)
+        if checkpoints.is_due():
+            checkpoints.keep("mode", state)
+    return state.theta
 
 
 @partial(jax.jit, static_argnums=0)

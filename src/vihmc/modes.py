@@ -47,10 +47,10 @@ class Modes(NamedTuple):
 
 def find_modes(values: Float[np.ndarray, "chains draws *quantity"]) -> Modes:
     """Group chains by the means of the quantities that they drew."""
-    values = np.asarray(values, dtype=np.float64).reshape(*values.shape[:2], -1)
+    values = values.reshape(*values.shape[:2], -1)
     num_chains, _, num_quantities = values.shape
     watched = np.unique(np.linspace(0, num_quantities - 1, NUM_QUANTITIES).round().astype(int))
-    values = values[..., watched]
+    values = values[..., watched].astype(np.float64)
     everyone = Modes((tuple(range(num_chains)),), 0.0, 0)
     if num_chains == 1 or values.shape[1] < 4 or not np.all(np.isfinite(values)):
         return everyone

@@ -45,7 +45,7 @@ class OperatorPosterior(Posterior):
     Attributes:
         model: The operator.
         locations: Where every field is known.
-        factors: The targets as a product, for the force.
+        factors: The targets without their units, and as a product for the force.
     """
 
     model: DeepONet
@@ -90,6 +90,7 @@ class OperatorPosterior(Posterior):
         if weights is not None:
             weights = _check_weights(weights, targets, dtype)
             targets = np.where(weights > 0, targets, 0.0)
+        exact = np.asarray(targets)
         functions, locations, targets = (
             as_finite(name, value, dtype)
             for name, value in (("functions", functions), ("locations", locations), ("targets", targets))
@@ -111,11 +112,7 @@ class OperatorPosterior(Posterior):
             noise_std=_one_std("noise_std", noise_std, "the standard deviation of the observation noise"),
             model=model,
             locations=locations,
-            factors=(
-                factorise(np.asarray(targets), targets.dtype)._replace(values=targets)
-                if weights is None
-                else weigh(np.asarray(targets), weights, targets.dtype)
-            ),
+            factors=_factors(model, exact, targets, weights),
         )
 
     @property
@@ -132,7 +129,7 @@ class OperatorPosterior(Posterior):
         checked = _check_weights(weights, self.targets, self.targets.dtype)
         if self.weights is not None and np.any(checked[np.asarray(self.weights) == 0]):
             raise InputError("`weights` must be zero where they were before, got a value that was never observed.")
-        return replace(self, factors=weigh(np.asarray(self.targets), checked, self.targets.dtype))
+        return replace(self, factors=weigh(np.asarray(self.factors.values), checked, self.targets.dtype))
 
     def predict(self, theta: Vector, inputs: Inputs) -> Float[Array, "functions locations"]:
         """Run the operator on functions, at the training locations."""
@@ -151,15 +148,20 @@ class OperatorPosterior(Posterior):
             factors = self.model.factors(self._params(theta), self.inputs, self.locations)
             return self._from_error(half_squared_error(factors, self.factors))
         functions, locations = self.inputs[batch.functions], self.locations[batch.locations]
-        predicted = self.model.apply_pairs(self._params(theta), functions, locations)
-        squares = (self.targets[batch.functions][:, batch.locations] - predicted) ** 2
+        branch, trunk, bias = self.model.factors(self._params(theta), functions, locations)
+        squares = (self.factors.values[batch.functions][:, batch.locations] - (branch @ trunk.T + bias)) ** 2
         if self.weights is not None:
             squares = self.weights[batch.functions][:, batch.locations] * squares
         scale = self.targets.size / squares.size
         return self._from_error(scale * 0.5 * jnp.sum(squares))
 
     def _from_error(self, error: Array) -> Array:
-        return log_likelihood(error, noise_std=self.noise_std, num_observations=self.factors.num_observations)
+        """The likelihood from half the squared error without units."""
+        return log_likelihood(
+            self.model.output_scale**2 * error,
+            noise_std=self.noise_std,
+            num_observations=self.factors.num_observations,
+        )
 
     def minibatch(self, rng_key: Key, *, batch_size: int | None, num_locations: int | None = None) -> Any:
         """Draw some functions and some locations; all of them where no number is given.
@@ -207,6 +209,15 @@ jax.tree_util.register_dataclass(
     data_fields=["inputs", "targets", "prior_std", "noise_std", "locations", "factors"],
     meta_fields=["apply", "layout", "model"],
 )
+
+
+def _factors(model: DeepONet, exact: np.ndarray, targets: Array, weights: np.ndarray | None) -> PairTargets:
+    """Targets as the networks see them: without units, which are taken off before anything is rounded."""
+    if model.output_offset != 0 or model.output_scale != 1:
+        targets = jnp.asarray((exact.astype(np.float64) - model.output_offset) / model.output_scale, targets.dtype)
+    if weights is not None:
+        return weigh(np.asarray(targets), weights, targets.dtype)
+    return factorise(np.asarray(targets), targets.dtype)._replace(values=targets)
 
 
 def _one_std(name: str, value: Any, meaning: str) -> Array:

@@ -9,7 +9,8 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -21,18 +22,19 @@ from vihmc import sensitivity, vi
 from vihmc.config import MethodConfig, SamplerConfig
 from vihmc.diagnostics import find_bad_chains
 from vihmc.errors import InputError
+from vihmc.journal import Journal, Selected
 from vihmc.mean_field import MeanField
 from vihmc.memory import peak_memory_gb
 from vihmc.posterior import Posterior, Validation, check_inputs_like, check_validation
 from vihmc.predict import Prediction
-from vihmc.samplers import Chains, sample
+from vihmc.samplers import ChainJournal, Chains, sample
 from vihmc.samplers.kernel import StepInfo, Tuning
 from vihmc.sensitivity import Scores
 from vihmc.shards import check_shards
 from vihmc.subspace import Subspace, select, whole_space
 from vihmc.target import Target
 from vihmc.types import Inputs, Key, Params
-from vihmc.vi import VICheckpoint, VIResult
+from vihmc.vi import VIResult
 
 InitialParams = Callable[[Key], Params]
 """Draws a tree of parameters to start a fit from."""
@@ -52,23 +54,17 @@ class Observer:
         """Surround a stage of `total` steps; measures its wall time, and the memory taken by its end."""
         began = time.perf_counter()
         yield
-        self.seconds[name] = time.perf_counter() - began
+        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - began
         self.peak_memory_gb[name] = peak_memory_gb()
 
     def on_vi(self, done: int, info: vi.VIInfo) -> None:
         """Hear about the fit: steps done, mean loss since the last call."""
 
-    def on_checkpoint(self, checkpoint: VICheckpoint) -> None:
-        """Hear what the fit would need to go on from here; an observer that can write may keep it."""
-
-    def on_fit(self, fitted: VIResult) -> None:
-        """Hear that the first stage has ended."""
-
     def on_fold(self, done: int) -> None:
         """Hear how many groups of functions have been left out and predicted."""
 
     def on_steps(self, phase: str, done: int, info: StepInfo) -> None:
-        """Hear about the chains: phase, steps done in it, statistics since the last call."""
+        """Hear about the chains: phase, steps done, those of the warm-up included, statistics since the last call."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,9 +87,7 @@ class Sampled:
 
     def spread(self, num_draws: int | None) -> tuple[Subspace, np.ndarray]:
         """The subspace, and some of its draws, evenly spread; all of them if no number is given."""
-        draws = self.draws
-        count = min(num_draws or len(draws), len(draws))
-        return self.subspace, draws[np.linspace(0, len(draws) - 1, count).round().astype(int)]
+        return self.subspace, spread_draws(self.chains, num_draws)
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,7 +139,7 @@ def infer(
     validation: Validation | tuple | None = None,
     observer: Observer | None = None,
     fitted: VIResult | None = None,
-    resume: VICheckpoint | None = None,
+    journal: Journal | None = None,
 ) -> Inference:
     """Run the method on a posterior.
 
@@ -157,15 +151,19 @@ def infer(
             configured.
         observer: Hears about progress.
         fitted: The first stage of an earlier run on the same posterior, to use as it is.
-        resume: A checkpoint of the first stage, to go on from.
+        journal: Keeps what has been done, and knows what was done before an interruption.
     """
-    config, observer = config or MethodConfig(), observer or Observer()
+    config, observer, journal = config or MethodConfig(), observer or Observer(), journal or Journal()
     check_sampler("hmc", posterior, config.hmc)
     key_vi, key_scores, key_selection, key_hmc = jax.random.split(jax.random.key(config.seed), 4)
 
     initial_mean = None if initial_params is None else posterior.layout.ravel(initial_params)
 
-    if fitted is None:
+    if (known := journal.recall_fit()) is not None:
+        fitted = known
+    elif fitted is not None:
+        fitted = vi.judge(fitted, posterior, config.vi, key_vi)
+    else:
         with observer.stage("vi", config.vi.map_steps + config.vi.num_steps):
             fitted = vi.fit(
                 posterior,
@@ -173,23 +171,30 @@ def infer(
                 key_vi,
                 initial_mean=initial_mean,
                 validation=validation,
-                resume=resume,
                 on_record=observer.on_vi,
-                on_checkpoint=observer.on_checkpoint,
+                checkpoints=journal,
             )
-        observer.on_fit(fitted)
-    else:
-        fitted = vi.judge(fitted, posterior, config.vi, key_vi)
+    journal.keep_fit(fitted)
     q = fitted.q
 
-    with observer.stage("sensitivity", 1):
-        inputs, weights = _scoring_inputs(posterior, config, validation)
-        scores = sensitivity.score(posterior, q.mean, q.std, inputs, config.sensitivity, key_scores, weights=weights)
-        subspace = select(scores.values, config.selection, mean=q.mean, std=q.std, rng_key=key_selection)
+    selected = journal.recall_selected()
+    if selected is None:
+        with observer.stage("sensitivity", 1):
+            inputs, weights = _scoring_inputs(posterior, config, validation)
+            scores = sensitivity.score(
+                posterior, q.mean, q.std, inputs, config.sensitivity, key_scores, weights=weights
+            )
+            subspace = select(scores.values, config.selection, mean=q.mean, std=q.std, rng_key=key_selection)
+        selected = Selected(scores, np.asarray(subspace.kept))
+        journal.keep_selected(selected)
+    subspace = Subspace.of(selected.kept, q.mean)
 
     with observer.stage("hmc", config.hmc.num_warmup + config.hmc.num_draws):
-        sampled = sample_subspace(posterior, q, subspace, config.hmc, key_hmc, on_steps=observer.on_steps)
-    return Inference(posterior, fitted, scores, sampled)
+        chains = journal.chains("hmc")
+        sampled = sample_subspace(
+            posterior, q, subspace, config.hmc, key_hmc, on_steps=observer.on_steps, journal=chains
+        )
+    return Inference(posterior, fitted, selected.scores, sampled)
 
 
 def check_sampler(stage: str, posterior: Posterior, config: SamplerConfig) -> None:
@@ -212,6 +217,7 @@ def sample_subspace(
     *,
     fits: Sequence[MeanField] = (),
     on_steps: Callable[[str, int, StepInfo], None] | None = None,
+    journal: ChainJournal | None = None,
 ) -> Sampled:
     """Sample the posterior of the kept parameters given that the others are what `subspace` holds them at."""
     key_start, key_chains, key_metric, key_head = jax.random.split(rng_key, 4)
@@ -222,16 +228,29 @@ def sample_subspace(
         config,
         key_chains,
         initial_var=target.initial_var,
-        dtype=np.dtype(q.mean.dtype),
-        to_position=target.to_position,
+        finish=partial(target.finish, rng_key=key_head, dtype=np.dtype(q.mean.dtype)),
         on_steps=on_steps,
+        journal=journal,
     )
+    chosen, bad, dropped = choose_chains(chains, config)
+    return Sampled(
+        subspace, chosen, chains, tuning, bad, dropped, num_integrated=subspace.num_kept - target.starts.shape[1]
+    )
+
+
+def choose_chains(chains: Chains, config: SamplerConfig) -> tuple[Chains, dict[int, str], bool]:
+    """Return the chains to use, those that went wrong, and whether they were left out."""
     bad = find_bad_chains(chains)
-    num_integrated = subspace.num_kept - chains.positions.shape[-1]
-    chains = replace(chains, positions=target.complete(chains.positions, key_head))
     good = [chain for chain in range(chains.num_chains) if chain not in bad]
     dropped = bool(config.drop_bad_chains and bad and good)
-    return Sampled(subspace, chains.keep(good) if dropped else chains, chains, tuning, bad, dropped, num_integrated)
+    return chains.keep(good) if dropped else chains, bad, dropped
+
+
+def spread_draws(chains: Chains, num_draws: int | None) -> np.ndarray:
+    """Some draws of all chains, evenly spread, one after the other; all of them if no number is given."""
+    draws = chains.positions.reshape(-1, chains.positions.shape[-1])
+    count = min(num_draws or len(draws), len(draws))
+    return draws[np.linspace(0, len(draws) - 1, count).round().astype(int)]
 
 
 def sample_everything(
@@ -242,21 +261,32 @@ def sample_everything(
     *,
     fits: Sequence[MeanField] = (),
     on_steps: Callable[[str, int, StepInfo], None] | None = None,
+    journal: ChainJournal | None = None,
 ) -> Sampled:
     """Sample all parameters: the reference that the method is judged by. Chains may start from several fits in turn."""
-    return sample_subspace(posterior, q, whole_space(q.mean), config, rng_key, fits=fits, on_steps=on_steps)
+    space = whole_space(q.mean)
+    return sample_subspace(posterior, q, space, config, rng_key, fits=fits, on_steps=on_steps, journal=journal)
 
 
 def fit_again(
-    posterior: Posterior, config: MethodConfig, fitted: VIResult, *, num_fits: int, initial_params: InitialParams | None
+    posterior: Posterior,
+    config: MethodConfig,
+    fitted: VIResult,
+    *,
+    num_fits: int,
+    initial_params: InitialParams | None,
+    journal: Journal | None = None,
 ) -> list[MeanField]:
     """Fit anew from other random starts, for chains that begin in different places; the first is `fitted`."""
-    fits = [fitted.q]
+    journal, fits = journal or Journal(), [fitted.q]
     for number in range(1, num_fits):
         key = jax.random.fold_in(jax.random.key(config.seed), _STREAM_FITS + number)
         key_start, key_vi = jax.random.split(key)
         start = None if initial_params is None else posterior.layout.ravel(initial_params(key_start))
-        fits.append(vi.fit(posterior, config.vi, key_vi, initial_mean=start).q)
+        part = journal.part(f"fit-{number}")
+        fit = part.recall_fit() or vi.fit(posterior, config.vi, key_vi, initial_mean=start, checkpoints=part)
+        part.keep_fit(fit)
+        fits.append(fit.q)
     return fits
 
 

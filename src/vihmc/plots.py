@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from vihmc.evaluation import HMC, VI, VIHMC, MethodResult, RunResult
-from vihmc.operator import OperatorPosterior
 from vihmc.plots_chains import energy, ranks, traces
-from vihmc.plots_operator import fields, layers, spectra
+from vihmc.plots_layers import has_layers, layers
+from vihmc.plots_operator import fields, spectra
 from vihmc.problems.sine import TABLE_1_COLUMNS, table_1_order
 from vihmc.style import BLUE, GREY, METHOD_STYLE, RED, SAMPLES, finish, row_of_axes
 from vihmc.subspace import captured_share
@@ -26,7 +26,7 @@ def run_figures(result: RunResult) -> dict[str, Figure]:
     builders: dict[str, Callable[[RunResult], Figure]] = {"training": training, "sensitivity": sensitivity}
     if _is_curve(result):
         builders |= {"predictions": predictions, "uncertainty": uncertainty}
-    if isinstance(result.problem.posterior, OperatorPosterior):
+    if result.problem.posterior.num_params > FEW_PARAMETERS and has_layers(result.problem.posterior.layout):
         builders["layers"] = layers
     if result.problem.grid is not None:
         builders["fields"] = fields

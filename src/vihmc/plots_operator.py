@@ -1,16 +1,12 @@
-"""Figures of an operator: what its fields look like, and which of its layers matter."""
+"""Figures of an operator: what its fields and curves look like."""
 
 import numpy as np
-from matplotlib.cm import ScalarMappable
-from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
 from vihmc.evaluation import VI, VIHMC, Case, MethodResult, RunResult, relative_l2
 from vihmc.style import BLUE, GREEN, RED, SAMPLES, finish
 
 NUM_STDS = 3
-DECADES = 6
-"""Range of the colours of the scores; smaller ones are all alike."""
 
 
 def fields(result: RunResult) -> Figure:
@@ -79,37 +75,3 @@ def spectra(result: RunResult, case: Case) -> Figure:
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
     figure.suptitle(f"Input {case.index + 1} of the validation set: {case.title}", fontsize=11)
     return finish(figure)
-
-
-def layers(result: RunResult) -> Figure:
-    """Scores of every layer as an image: a row per neuron, a column per input, the bias last."""
-    posterior = result.problem.posterior
-    params = posterior.layout.unravel(result.inference.scores.values)
-    sides = {name: params[name]["layers"] for name in ("branch", "trunk")}
-    columns = max(map(len, sides.values()))
-    top = float(np.max(np.asarray(result.inference.scores.values)))
-    bottom = top / 10**DECADES
-    norm = LogNorm(vmin=bottom, vmax=top, clip=True)
-    figure = Figure(figsize=(1.35 * columns + 1.2, 3.9), layout="constrained")
-    grid = figure.subplots(2, columns, squeeze=False)
-    for (name, side), row in zip(sides.items(), grid, strict=True):
-        for index, axes in enumerate(row):
-            if index >= len(side):
-                axes.set_visible(False)
-                continue
-            layer = {leaf: np.asarray(values) for leaf, values in side[index].items()}
-            image = layer["weight"].T
-            if "bias" in layer:
-                image = np.concatenate([image, layer["bias"][:, None]], axis=1)
-            axes.imshow(np.maximum(image, bottom), norm=norm, cmap="cividis", aspect="auto")
-            axes.set(xticks=[], yticks=[])
-            axes.set_title(f"{name} {index + 1}\n{image.shape[0]} × {image.shape[1]}", fontsize=8)
-    for row in grid:
-        row[0].set_ylabel("neurons", fontsize=9)
-    for axes in grid[-1]:
-        axes.set_xlabel("inputs", fontsize=8)
-    bar = figure.colorbar(
-        ScalarMappable(norm, "cividis"), ax=grid, shrink=0.85, label="Score S² (output²)", extend="min"
-    )
-    bar.ax.tick_params(labelsize=8)
-    return figure

@@ -10,7 +10,7 @@ pytree whose arrays are its leaves, so compiled functions take it as an argument
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import jax
@@ -24,6 +24,7 @@ from vihmc.errors import InputError
 from vihmc.lanes import LanesDensity, is_narrow
 from vihmc.layout import ParamLayout
 from vihmc.models.mlp import MLP
+from vihmc.models.standardised import Standardised
 from vihmc.shards import ShardedDensity, check_shards
 from vihmc.subspace import Subspace
 from vihmc.types import Apply, Inputs, Key, Params, Vector
@@ -160,6 +161,34 @@ class Posterior:
         return ShardedDensity(Partial(_shard_density, self, subspace), num_shards)
 
 
+class BarePosterior(NamedTuple):
+    """A posterior of the same parameters whose model is the network alone, on data as the network sees them.
+
+    Attributes:
+        posterior: Of the network.
+        log_units: What its log density lacks: the logarithm of the units of the targets, a constant.
+    """
+
+    posterior: Posterior
+    log_units: Float[Array, ""]
+
+
+def without_units(posterior: Posterior) -> BarePosterior:
+    """Standardise the data instead of the model, if it is a network with units; else nothing changes."""
+    model = getattr(posterior.apply, "__self__", None)
+    if not isinstance(model, Standardised):
+        return BarePosterior(posterior, jnp.zeros((), posterior.targets.dtype))
+    unit = jnp.asarray(model.targets.stds, posterior.targets.dtype)
+    bare = replace(
+        posterior,
+        apply=model.network.apply,
+        inputs=model.inputs(posterior.inputs),
+        targets=model.targets(posterior.targets),
+        noise_std=posterior.noise_std / unit,
+    )
+    return BarePosterior(bare, -posterior.num_observations * jnp.sum(jnp.log(unit)))
+
+
 def model_in_lanes(posterior: Posterior) -> MLP | None:
     """The model, if it is a network so narrow that many chains run through it best in lanes."""
     model = getattr(posterior.apply, "__self__", None)
@@ -170,18 +199,19 @@ def model_in_lanes(posterior: Posterior) -> MLP | None:
 
 def restrict_in_lanes(posterior: Posterior, subspace: Subspace) -> LanesDensity | None:
     """The log density of the kept parameters for many chains at once, if the model is narrow."""
-    if model_in_lanes(posterior) is None:
+    bare = without_units(posterior)
+    if model_in_lanes(bare.posterior) is None:
         return None
-    return subspace.restrict_in_lanes(Partial(_density_in_lanes, posterior))
+    return subspace.restrict_in_lanes(Partial(_density_in_lanes, bare))
 
 
-def _density_in_lanes(posterior: Posterior, theta: Float[Array, "params lanes"]) -> Float[Array, " lanes"]:
-    model = model_in_lanes(posterior)
+def _density_in_lanes(bare: BarePosterior, theta: Float[Array, "params lanes"]) -> Float[Array, " lanes"]:
+    posterior, model = bare.posterior, model_in_lanes(bare.posterior)
     assert model is not None
     residual = posterior.targets[..., None] - model.apply_in_lanes(posterior.layout.unravel(theta), posterior.inputs)
     noise_std = jnp.broadcast_to(posterior.noise_std, posterior.targets.shape)
     log_likelihood = log_normal_in_lanes(residual.reshape(-1, residual.shape[-1]), std=noise_std.reshape(-1))
-    return log_normal_in_lanes(theta, std=posterior.prior_std) + log_likelihood
+    return log_normal_in_lanes(theta, std=posterior.prior_std) + log_likelihood + bare.log_units
 
 
 def _shard_density(posterior: Posterior, subspace: Subspace, position: Array, index: Array, num_shards: int) -> Array:

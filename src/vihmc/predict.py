@@ -113,11 +113,15 @@ def predict_posterior(
     inputs: Inputs,
     *,
     quantiles: Sequence[float] = (0.025, 0.5, 0.975),
+    locations: Array | None = None,
     observations: bool = True,
     truth: Array | np.ndarray | None = None,
     memory_mb: float = 256.0,
 ) -> Prediction:
-    """Average a posterior's model over draws of its kept parameters; arguments as for :func:`predict`."""
+    """Average a posterior's model over draws of its kept parameters; arguments as for :func:`predict`.
+
+    The fields of an operator are those at `locations`, or at the training locations if none are given.
+    """
     settings: dict[str, Any] = {
         "noise_std": posterior.noise_std,
         "quantiles": quantiles,
@@ -130,7 +134,8 @@ def predict_posterior(
     # trunk runs on each of them once.
     at_locations = Partial(field_at, posterior, subspace, inputs)
     flipped = None if truth is None else np.asarray(truth).T
-    return predict(at_locations, draws, posterior.locations, truth=flipped, **settings).transposed()
+    places = posterior.locations if locations is None else locations
+    return predict(at_locations, draws, places, truth=flipped, **settings).transposed()
 
 
 def field_at(

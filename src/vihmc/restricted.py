@@ -57,7 +57,7 @@ class RestrictedOperator:
         right: The targets' factor on the locations, in the same chunks.
         mask: One for a location, zero for the padding of the last chunk.
         summaries: For branch and trunk, what the force needs of a side that is frozen, else None.
-        targets: Targets on all pairs.
+        targets: Targets on all pairs, without units.
         noise_std: Standard deviation of the observation noise.
         kept_prior_std: Prior standard deviation of the kept parameters.
         frozen_log_prior: Log prior of the frozen ones, a constant.
@@ -175,6 +175,7 @@ class RestrictedOperator:
         return (self._log_prior(position) + self._log_likelihood(error)) / num_shards
 
     def _log_likelihood(self, error: Array) -> Array:
+        error = self.model.output_scale**2 * error
         return log_likelihood(error, noise_std=self.noise_std, num_observations=self.targets.num_observations)
 
     def _log_prior(self, position: Array) -> Array:

@@ -3,7 +3,8 @@ r"""Stage 2: how much each parameter moves the prediction.
 .. math::
     S_i^2 = \sigma_i^2 \, \frac{1}{N} \sum_{j=1}^{N} \left(\frac{\partial F_\mu(x_j)}{\partial \theta_i}\right)^2
 
-with the sum over all observations and all outputs (the paper's equation for :math:`S_i^2`). Two ways to the sum of
+with the sum over all observations and all outputs (the paper's equation for :math:`S_i^2`). Outputs that have a noise
+each may have a unit each: they count in inverse proportion to its variance, on average once. Two ways to the sum of
 squares, both in bounded memory: every gradient, in chunks; or an unbiased estimate, since
 :math:`\sum_j J_{ji}^2 = E[(\sum_j \epsilon_j J_{ji})^2]` for independent random signs, one backward pass each.
 """
@@ -57,7 +58,8 @@ def score(
         rng_key: Needed for the estimate only.
         weights: How much each prediction counts, of their shape; the same if not given.
     """
-    num_predictions = jax.eval_shape(as_pytree_function(posterior.predict), mean, inputs).size
+    shape = jax.eval_shape(as_pytree_function(posterior.predict), mean, inputs).shape
+    weights, num_predictions = _weigh_by_noise(posterior.noise_std, weights, shape), math.prod(shape)
     if weights is not None:
         num_predictions = jnp.sum(weights)
     if config.method == "random_signs":
@@ -71,6 +73,15 @@ def score(
         squares = exact_sum_of_squares(posterior, mean, inputs, memory_mb=config.memory_mb, weights=weights)
         error = jnp.zeros_like(squares)
     return Scores(std**2 * squares / num_predictions, std**2 * error / num_predictions)
+
+
+def _weigh_by_noise(noise_std: Array, weights: Array | None, shape: tuple[int, ...]) -> Array | None:
+    """Weights of predictions of this shape: none if they all count the same."""
+    if noise_std.ndim == 0:
+        return weights
+    precision = 1 / noise_std**2
+    by_noise = jnp.broadcast_to(precision / jnp.mean(precision), shape)
+    return by_noise if weights is None else weights * by_noise
 
 
 def exact_sum_of_squares(

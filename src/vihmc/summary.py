@@ -64,6 +64,8 @@ def summarise(result: RunResult) -> dict[str, Any]:
     if problem.splits:
         summary["reports"] = _reports(result)
         summary["units"] = "units of the targets" if problem.units is None else problem.units.name
+    if problem.data_description is not None:
+        summary["data"] = problem.data_description
     if problem.notice:
         summary["notice"] = problem.notice
     if HMC in result.methods:
@@ -149,7 +151,8 @@ def _chains(found: ChainsResult, settings: SamplerConfig, names: tuple[str, ...]
     sampled = found.sampled
     chains = sampled.chains
     cost = sampled.all_chains
-    gradients = int(cost.num_gradients.sum())
+    totals, num_values = chains.totals, chains.num_draws * chains.num_chains
+    gradients = int(cost.totals.num_gradients.sum())
     if settings.num_shards is not None:
         # A step of the split integrator kicks twice with every shard but the last.
         gradients = round(gradients * (2 * settings.num_shards - 1) / settings.num_shards)
@@ -159,14 +162,15 @@ def _chains(found: ChainsResult, settings: SamplerConfig, names: tuple[str, ...]
         "num_integrated": sampled.num_integrated,
         "integrator": settings.integrator,
         "num_chains": chains.num_chains,
-        "num_draws": chains.acceptance_rate.shape[1],
+        "num_draws": chains.num_draws,
+        "one_draw_used_of": chains.every,
         "step_size": float(sampled.tuning.step_size),
-        "num_integration_steps": float(chains.num_gradients.mean()) / settings.thin,
-        "acceptance": float(chains.acceptance_rate.mean()),
+        "num_integration_steps": float(totals.num_gradients.sum()) / num_values / settings.thin,
+        "acceptance": float(totals.acceptance_rate.sum()) / num_values,
         "acceptance_per_chain": found.transitions.acceptance.tolist(),
-        "divergences": int(chains.is_divergent.sum()),
+        "divergences": int(totals.num_divergent.sum()),
         "gradients": gradients,
-        "seconds_per_draw": cost.seconds / cost.acceptance_rate.size / settings.thin,
+        "seconds_per_draw": cost.seconds / (cost.num_chains * cost.num_draws) / settings.thin,
         "bad_chains": {str(chain): reason for chain, reason in sampled.bad_chains.items()},
         "bad_chains_left_out": sampled.dropped,
     }
@@ -217,7 +221,7 @@ def _diagnostics(found: ChainsResult) -> dict[str, Any]:
         "mcse_relative_max": float(predictions.mcse_relative.max()),
         "slowest": found.slowest._asdict(),
         "ess_bulk_median_per_second": median_ess / cost.seconds,
-        "ess_bulk_median_per_step": median_ess / float(cost.num_gradients.sum()),
+        "ess_bulk_median_per_step": median_ess / float(cost.totals.num_gradients.sum()),
         "divergent_share": float(transitions.divergent_share.mean()),
         "longest_share": float(transitions.longest_share.mean()),
         "ebfmi_min": float(transitions.ebfmi.min()),

@@ -80,9 +80,13 @@ class Target:
             positions = deal_out(positions, at_least=MIN_CHAINS if isinstance(log_density, LanesDensity) else 1)
         return cls(log_density, positions, initial_var, to_position, head)
 
-    def complete(self, positions: np.ndarray, rng_key: Key) -> np.ndarray:
-        """Give every draw (chain, draw, parameter) what was integrated out."""
-        return positions if self.head is None else self.head.complete(positions, rng_key)
+    def finish(
+        self, sampled: Float[Array, "draws chains dim"], start: int, *, rng_key: Key, dtype: np.dtype
+    ) -> Float[np.ndarray, "chains draws kept"]:
+        """Turn what was sampled, from draw number `start` on, into draws of all kept parameters."""
+        positions = np.asarray(sampled if self.to_position is None else self.to_position(jnp.asarray(sampled)))
+        positions = np.swapaxes(positions, 0, 1).astype(dtype)
+        return positions if self.head is None else self.head.complete(positions, rng_key, start=start)
 
 
 def find_head(posterior: Posterior, subspace: Subspace, config: SamplerConfig) -> IntegratedHead | None:

@@ -23,6 +23,7 @@ import numpy as np
 import optax
 from jaxtyping import Array
 
+from vihmc.checkpoints import Checkpoints
 from vihmc.config import VIConfig
 from vihmc.errors import InputError
 from vihmc.layout import ParamLayout
@@ -182,9 +183,8 @@ def fit(
     *,
     initial_mean: Vector | None = None,
     validation: Validation | tuple | None = None,
-    resume: VICheckpoint | None = None,
     on_record: Callable[[int, VIInfo], None] | None = None,
-    on_checkpoint: Callable[[VICheckpoint], None] | None = None,
+    checkpoints: Checkpoints | None = None,
 ) -> VIResult:
     """Fit q to the posterior.
 
@@ -194,27 +194,31 @@ def fit(
         rng_key: Random key; the same key gives the same fit.
         initial_mean: Where the mean starts; small random numbers if not given.
         validation: Inputs, targets and, if they differ, weights, whose error is recorded beside the training error.
-        resume: A checkpoint of the same fit, to go on from; the result is that of a fit never interrupted.
         on_record: Called with the number of steps done, those of the search for a mode included, and the mean loss
             since the last call.
-        on_checkpoint: Called after every record, once the mode is found, with all that is needed to go on from there.
+        checkpoints: Where to go on from, if the same fit was begun before; the result is that of one never interrupted.
     """
     _check_sizes(posterior, config)
+    checkpoints = checkpoints or Checkpoints()
     key_start, key_steps, key_bound = _keys(rng_key)
     checked = None if validation is None else check_validation(posterior, validation)
-    if resume is None:
+    nowhere = jnp.zeros(posterior.num_params, posterior.targets.dtype)
+    no_records = np.zeros((0, len(VIHistory._fields)))
+    begun = checkpoints.recall("vi", VICheckpoint(init(nowhere, 1.0, posterior.layout, config), no_records))
+    if begun is None:
         if initial_mean is None:
             noise = jax.random.normal(key_start, (posterior.num_params,), posterior.targets.dtype)
             initial_mean = config.initial_mean_std * noise
         mean = initial_mean.astype(posterior.targets.dtype)
         if config.map_steps:
             on_loss = None if on_record is None else lambda done, loss: on_record(done, VIInfo(loss))
-            mean = maximum_a_posteriori(posterior, mean, config, jax.random.fold_in(key_start, 1), on_record=on_loss)
+            key_mode = jax.random.fold_in(key_start, 1)
+            mean = maximum_a_posteriori(posterior, mean, config, key_mode, on_record=on_loss, checkpoints=checkpoints)
         std = config.initial_std
         if std == "curvature":
             std = curvature_std(posterior, mean, kl_weight=config.kl_weight)
-        resume = VICheckpoint(init(mean, std, posterior.layout, config), np.zeros((0, len(VIHistory._fields))))
-    state, records = resume.state, list(resume.records)
+        begun = VICheckpoint(init(mean, std, posterior.layout, config), no_records)
+    state, records = begun.state, list(begun.records)
     plateau = Plateau(config)
     for record in map(VIHistory._make, records):
         plateau.update(float(record.loss), int(record.step))
@@ -229,8 +233,8 @@ def fit(
         plateau.update(float(loss), int(state.num_steps))
         if on_record is not None:
             on_record(config.map_steps + int(state.num_steps), VIInfo(loss))
-        if on_checkpoint is not None:
-            on_checkpoint(VICheckpoint(state, np.stack(records)))
+        if checkpoints.is_due():
+            checkpoints.keep("vi", VICheckpoint(state, np.stack(records)))
 
     q = _as_mean_field(state.mean, state.raw_std)
     history = VIHistory(*np.stack(records).T)

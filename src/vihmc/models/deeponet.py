@@ -36,6 +36,8 @@ class DeepONet:
         output_bias: Whether a single bias is added to the product.
         branch_features: A fixed map before the branch.
         trunk_features: A fixed map before the trunk, such as :class:`vihmc.models.features.PeriodicFeatures`.
+        output_offset: What is added to the product to give a field in its own units.
+        output_scale: What the product is multiplied by before that.
     """
 
     branch: MLP
@@ -43,6 +45,8 @@ class DeepONet:
     output_bias: bool = True
     branch_features: Callable[[Array], Array] | None = None
     trunk_features: Callable[[Array], Array] | None = None
+    output_offset: float = 0.0
+    output_scale: float = 1.0
 
     def __post_init__(self) -> None:
         """Check that the networks fit together."""
@@ -51,6 +55,8 @@ class DeepONet:
                 f"`branch` and `trunk` must have the same number of outputs, "
                 f"got {self.branch.widths[-1]} and {self.trunk.widths[-1]}."
             )
+        if not self.output_scale > 0:
+            raise InputError(f"`output_scale` must be positive, got {self.output_scale}. It is the unit of the fields.")
 
     @classmethod
     def of_size(
@@ -67,6 +73,8 @@ class DeepONet:
         output_bias: bool = True,
         branch_features: Callable[[Array], Array] | None = None,
         trunk_features: Callable[[Array], Array] | None = None,
+        output_offset: float = 0.0,
+        output_scale: float = 1.0,
     ) -> "DeepONet":
         """Build it from widths and depths; the depth counts linear layers, as the paper's tables do.
 
@@ -85,6 +93,8 @@ class DeepONet:
             output_bias=output_bias,
             branch_features=branch_features,
             trunk_features=trunk_features,
+            output_offset=output_offset,
+            output_scale=output_scale,
         )
 
     def init(self, rng_key: Key) -> Params:
@@ -98,19 +108,23 @@ class DeepONet:
     ) -> Float[Array, " n"]:
         """Run the operator on aligned records: function `n` at location `n`."""
         branch, trunk, bias = self.factors(params, *inputs)
-        return jnp.sum(branch * trunk, axis=1) + bias
+        return self.in_units(jnp.sum(branch * trunk, axis=1) + bias)
 
     def apply_pairs(
         self, params: Params, functions: Float[Array, "functions sensors"], locations: Float[Array, "locations dims"]
     ) -> Float[Array, "functions locations"]:
         """Run the operator on every function at every location."""
         branch, trunk, bias = self.factors(params, functions, locations)
-        return branch @ trunk.T + bias
+        return self.in_units(branch @ trunk.T + bias)
+
+    def in_units(self, product: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+        """Give the product of the factors the units of the fields."""
+        return self.output_offset + self.output_scale * product
 
     def factors(
         self, params: Params, functions: Float[Array, "functions sensors"], locations: Float[Array, "locations dims"]
     ) -> Factors:
-        """Run the two networks."""
+        """Run the two networks; their product is the field without its units."""
         functions, locations = self.features(functions, locations)
         bias = params["bias"] if self.output_bias else jnp.zeros((), functions.dtype)
         return Factors(
@@ -149,7 +163,7 @@ class DeepONet:
         if self.output_bias:
             total = branch.shape[0] * trunk.shape[0] if weights is None else jnp.sum(weights)
             sums["bias"] = jnp.asarray(total, branch.dtype)
-        return sums
+        return jax.tree.map(lambda leaf: self.output_scale**2 * leaf, sums)
 
 
 def _directions(

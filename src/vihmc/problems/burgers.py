@@ -6,11 +6,9 @@ The trunk sees :math:`(t, \sin 2\pi x, \sin 4\pi x, \cos 2\pi x, \cos 4\pi x)`, 
 
 import hashlib
 from pathlib import Path
-from typing import NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Float
 
 from vihmc.config import BurgersConfig
 from vihmc.errors import InputError
@@ -19,6 +17,7 @@ from vihmc.operator import OperatorPosterior
 from vihmc.problems.burgers_solver import SPECTRA, interpolate, random_fields, solve
 from vihmc.problems.cache import cached
 from vihmc.problems.networks import build_operator
+from vihmc.problems.operator_data import OperatorData, OperatorNames, load_operator, read_operator_file
 from vihmc.problems.problem import Grid, Problem
 
 PUBLISHED = {
@@ -32,14 +31,6 @@ PUBLISHED = {
     "num_kept": 28_214,
 }
 """What the paper reports; on other data of the same kind, with a step of 2e-4 and on a GPU."""
-
-
-class OperatorData(NamedTuple):
-    """Functions, locations, and the field of every function at every location."""
-
-    functions: Float[np.ndarray, "functions sensors"]
-    locations: Float[np.ndarray, "locations dims"]
-    fields: Float[np.ndarray, "functions locations"]
 
 
 def build(config: BurgersConfig) -> Problem:
@@ -115,29 +106,4 @@ def cache_name(config: BurgersConfig) -> str:
 
 def load_file(path: Path) -> OperatorData:
     """Read ``branch_in``, ``trunk_in`` and ``solution`` from a ``.npz`` or ``.mat`` file."""
-    if path.suffix not in (".npz", ".mat"):
-        raise InputError(f"`problem.data_file` must end in .npz or .mat, got {path}.")
-    try:
-        if path.suffix == ".mat":
-            from scipy.io import loadmat
-
-            arrays = loadmat(path)
-        else:
-            with path.open("rb") as file:
-                arrays = dict(np.load(file, allow_pickle=False))
-    except Exception as error:  # a broken file can be broken in many ways, and the readers have an error for each
-        reason = getattr(error, "strerror", None) or str(error).strip().split("\n")[0]
-        raise InputError(f"`problem.data_file` must be a readable .npz or .mat file, got {path}: {reason}.") from None
-    missing = [name for name in ("branch_in", "trunk_in", "solution") if name not in arrays]
-    if missing:
-        have = ", ".join(name for name in arrays if not name.startswith("__"))
-        raise InputError(f"`problem.data_file` must hold {', '.join(missing)}, got {path} with {have}.")
-    functions, locations = np.asarray(arrays["branch_in"]), np.asarray(arrays["trunk_in"])
-    fields = np.asarray(arrays["solution"])
-    shapes_fit = functions.ndim == locations.ndim == 2 and fields.ndim > 1 and len(fields) == len(functions)
-    if not shapes_fit or fields.size != len(functions) * len(locations):
-        raise InputError(
-            "`problem.data_file` must hold branch_in (functions, sensors), trunk_in (locations, dims) and solution "
-            f"(functions, locations), got shapes {functions.shape}, {locations.shape} and {fields.shape}."
-        )
-    return OperatorData(functions, locations, fields.reshape(len(functions), len(locations)))
+    return load_operator(read_operator_file(path, "problem.data_file"), OperatorNames())

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Array
 
-from vihmc.config import BurgersConfig, ConeConfig, Settings, SineConfig
+from vihmc.config import BurgersConfig, ConeConfig, DeepONetConfig, MLPConfig, ProblemConfig, Settings, SineConfig
 from vihmc.posterior import Posterior
 from vihmc.types import Inputs, Key, Params
 
@@ -85,7 +85,7 @@ class Problem:
         name: Name, as in ``vihmc run NAME``.
         posterior: Model, prior, likelihood and training data.
         validation_inputs: Where predictions are reported.
-        validation_targets: The truth there, without noise.
+        validation_targets: The truth there, without noise; or observations, if `data_description` says so.
         labels: Names of the parameters a person would use, where they have any.
         initial_params: Draws where the fit starts; small random numbers if there is none.
         grid: Times and positions of the locations of an operator, if they are a grid.
@@ -97,6 +97,10 @@ class Problem:
         probes: Functions and locations whose predictions are watched for convergence; None for evenly spread ones.
         published: What the paper reports on this problem, if these are its data.
         notice: A sentence that whoever runs it should read.
+        input_names: Names of the columns of the inputs; of an operator, of the coordinates. Empty if they have none.
+        target_names: Names of the columns of the targets; of an operator, of the field.
+        data_description: Where data of one's own came from, how they were split and standardised: plain numbers, lists
+            and strings.
     """
 
     name: str
@@ -114,6 +118,9 @@ class Problem:
     probes: tuple[np.ndarray | None, np.ndarray | None] = (None, None)
     published: dict[str, Any] = field(default_factory=dict)
     notice: str | None = None
+    input_names: tuple[str, ...] = ()
+    target_names: tuple[str, ...] = ()
+    data_description: dict[str, Any] | None = None
 
     @property
     def param_names(self) -> tuple[str, ...]:
@@ -121,24 +128,26 @@ class Problem:
         return self.labels or self.posterior.layout.names
 
 
-def resolve_problem(config: SineConfig | BurgersConfig | ConeConfig) -> SineConfig | BurgersConfig | ConeConfig:
+def resolve_problem(config: ProblemConfig) -> ProblemConfig:
     """Put what depends on the place where it runs into the settings: full paths, and which data there are."""
     from vihmc.problems import cone
 
     if isinstance(config, ConeConfig):
         return cone.resolve(config)
-    if isinstance(config, BurgersConfig) and config.data_file is not None:
-        return config.model_copy(update={"data_file": str(Path(config.data_file).absolute())})
-    return config
+    paths = {name: getattr(config, name, None) for name in ("data_file", "validation_file")}
+    full = {name: str(Path(path).absolute()) for name, path in paths.items() if path is not None}
+    return config.model_copy(update=full)
 
 
 def build_problem(config: Settings) -> Problem:
     """Build the problem that a configuration describes."""
-    from vihmc.problems import burgers, cone, sine
+    from vihmc.problems import burgers, cone, deeponet, mlp, sine
 
     builders: dict[type, Callable[[Any], Problem]] = {
         SineConfig: sine.build,
         BurgersConfig: burgers.build,
         ConeConfig: cone.build,
+        MLPConfig: mlp.build,
+        DeepONetConfig: deeponet.build,
     }
     return builders[type(config)](config)

@@ -1,24 +1,70 @@
 """Draws of many chains, in chunks, for all kernels."""
 
+import operator
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from jaxtyping import Array, Float
 
+from vihmc.checkpoints import Checkpoints
 from vihmc.samplers.kernel import Kernel, StepInfo, Tuning
-from vihmc.samplers.loop import run_chunk, start_loop
+from vihmc.samplers.loop import LoopState, run_chunk, start_loop
 from vihmc.tracing import as_pytree_function
 from vihmc.types import Key, LogDensity
+
+Finish = Callable[[Array, int], np.ndarray]
+"""Turns a chunk of what is sampled (draw, chain, dim), whose first draw has the given number, into what is stored
+(chain, draw, dim)."""
+
+
+class Totals(NamedTuple):
+    """Sums over all draws of each chain, also of those that are not held."""
+
+    num_draws: int
+    acceptance_rate: Float[np.ndarray, " chains"]
+    num_divergent: np.ndarray
+    num_gradients: np.ndarray
+    num_moves: np.ndarray
+    """Pairs of successive draws that differ, of `num_pairs` that were looked at."""
+    num_pairs: int
+    num_infinite: np.ndarray
+    """Draws whose log density is not finite."""
+
+    @classmethod
+    def of(cls, *, log_density: Any, acceptance_rate: Any, is_divergent: Any, num_gradients: Any) -> "Totals":
+        """Sum what is along the second axis."""
+        num_draws = log_density.shape[1]
+        return cls(
+            num_draws,
+            acceptance_rate.sum(axis=1, dtype=np.float64),
+            is_divergent.sum(axis=1),
+            num_gradients.sum(axis=1, dtype=np.int64),
+            # A draw that has moved has another density, but for a chance of rounding.
+            np.sum(log_density[:, 1:] != log_density[:, :-1], axis=1),
+            max(num_draws - 1, 0),
+            np.sum(~np.isfinite(log_density), axis=1),
+        )
+
+    def __add__(self, other: "Totals") -> "Totals":  # pyrefly: ignore[bad-override]
+        """Add those of further draws."""
+        return jax.tree.map(operator.add, self, other)
+
+    def keep(self, chains: list[int]) -> "Totals":
+        """Return those of the given chains."""
+        return jax.tree.map(lambda value: value[chains] if isinstance(value, np.ndarray) else value, self)
 
 
 @dataclass(frozen=True, eq=False)
 class Chains:
-    """Draws and their statistics, chains along the first axis and draws along the second."""
+    """Draws and their statistics, chains along the first axis and draws along the second.
+
+    Of very long chains only one of `every` draws is held; `totals` are of all of them.
+    """
 
     positions: np.ndarray
     log_density: np.ndarray
@@ -28,15 +74,65 @@ class Chains:
     num_gradients: np.ndarray
     seconds: float
     """Wall time of all draws together, compilation not included."""
+    every: int = 1
+    totals: Totals = None  # pyrefly: ignore[bad-assignment]
+
+    def __post_init__(self) -> None:
+        """Sum over the draws that are held, if no sums are given."""
+        if self.totals is None:
+            names = ("log_density", "acceptance_rate", "is_divergent", "num_gradients")
+            object.__setattr__(self, "totals", Totals.of(**{name: getattr(self, name) for name in names}))
 
     @property
     def num_chains(self) -> int:
         """Number of chains."""
         return self.positions.shape[0]
 
+    @property
+    def num_draws(self) -> int:
+        """Draws of each chain, whether they are held or not."""
+        return self.totals.num_draws
+
     def keep(self, chains: list[int]) -> "Chains":
         """Return only the given chains."""
-        return replace(self, **{name: value[chains] for name, value in vars(self).items() if name != "seconds"})
+        arrays: dict[str, Any] = {name: getattr(self, name)[chains] for name in PER_DRAW}
+        return replace(self, **arrays, totals=self.totals.keep(chains))
+
+    @classmethod
+    def join(cls, pieces: Sequence["Chains"]) -> "Chains":
+        """Put chains end to end."""
+        arrays: dict[str, Any] = {
+            name: np.concatenate([getattr(piece, name) for piece in pieces], axis=1) for name in PER_DRAW
+        }
+        return cls(**arrays, seconds=sum(piece.seconds for piece in pieces))
+
+
+PER_DRAW = tuple(field.name for field in fields(Chains) if field.name not in ("seconds", "every", "totals"))
+"""Names of the arrays that have a value for each draw."""
+
+
+class DrawsState(NamedTuple):
+    """Where chains are, after the draws that were appended to their journal."""
+
+    loop: LoopState
+    num_draws: int
+    seconds: float
+
+
+class ChainJournal(Checkpoints):
+    """Takes draws as they come, and remembers where the chains were. This one holds all in memory, and forgets."""
+
+    def __init__(self) -> None:
+        """Begin with no draws."""
+        self._pieces: list[Chains] = []
+
+    def append(self, piece: Chains) -> None:
+        """Take the next draws of all chains; they count once the state after them is kept."""
+        self._pieces.append(piece)
+
+    def collect(self) -> Chains:
+        """Return all draws."""
+        return Chains.join(self._pieces)
 
 
 def run_chains(
@@ -49,9 +145,9 @@ def run_chains(
     num_draws: int,
     thin: int = 1,
     chunk_size: int = 50,
-    dtype: np.dtype | None = None,
-    to_position: Callable[[Array], Array] | None = None,
+    finish: Finish | None = None,
     on_chunk: Callable[[int, StepInfo], None] | None = None,
+    journal: ChainJournal | None = None,
 ) -> Chains:
     """Draw from `logdensity_fn` with every chain.
 
@@ -64,34 +160,34 @@ def run_chains(
         num_draws: Draws per chain.
         thin: Steps per draw.
         chunk_size: Draws between two calls of `on_chunk`.
-        dtype: What positions are stored in; as they are computed if not given.
-        to_position: Maps what is sampled to what is stored, if they differ.
+        finish: Turns what is sampled into what is stored, if they differ.
         on_chunk: Called with the draws done so far and the statistics of the last chunk, arrays (draw, chain).
+        journal: Where draws go, and where to go on from, if the same chains were begun before.
     """
+    journal = journal or ChainJournal()
     loop = start_loop(kernel, state, tuning.step_size.dtype, step_size=float(tuning.step_size))
+    now = DrawsState(loop, 0, 0.0)
+    now = journal.recall("draws", now) or now
     chunk = partial(run_chunk, kernel, chunk_size, as_pytree_function(logdensity_fn))
-    # Compiles, and draws nothing.
-    jax.block_until_ready(chunk(loop, tuning, rng_key, start=0, count=0, thin=thin))
-    pieces = []
-    began = time.perf_counter()
-    for start in range(0, num_draws, chunk_size):
-        count = min(chunk_size, num_draws - start)
-        loop, outputs = chunk(loop, tuning, rng_key, start=start, count=count, thin=thin)
-        position, log_density, info = jax.tree.map(partial(_first, count), outputs)
-        if to_position is not None:
-            position = np.asarray(to_position(jax.numpy.asarray(outputs.position)))[:count]
-        pieces.append((position.astype(dtype or position.dtype), log_density, *info))
+    if now.num_draws < num_draws:
+        # Compiles, and draws nothing.
+        jax.block_until_ready(chunk(now.loop, tuning, rng_key, start=0, count=0, thin=thin))
+    while now.num_draws < num_draws:
+        began = time.perf_counter()
+        start, count = now.num_draws, min(chunk_size, num_draws - now.num_draws)
+        loop, outputs = chunk(now.loop, tuning, rng_key, start=start, count=count, thin=thin)
+        position, log_density, info = jax.tree.map(np.asarray, outputs)
+        # All of the chunk, though its end may be empty: it is compiled for one length.
+        stored = np.swapaxes(position, 0, 1) if finish is None else finish(outputs.position, start)
+        statistics = [np.swapaxes(values[:count], 0, 1) for values in (log_density, *info)]
+        seconds = time.perf_counter() - began
+        now = DrawsState(loop, start + count, now.seconds + seconds)
+        journal.append(Chains(stored[:, :count], *statistics, seconds=seconds))
         if on_chunk is not None:
-            on_chunk(start + count, info)
-    seconds = time.perf_counter() - began
-    arrays = [np.swapaxes(np.concatenate(parts), 0, 1) for parts in zip(*pieces, strict=True)]
-    names = [field.name for field in fields(Chains) if field.name != "seconds"]
-    return Chains(**dict(zip(names, arrays, strict=True)), seconds=seconds)
-
-
-def _first(count: int, leaf: Array) -> np.ndarray:
-    # A slice of NumPy's, which shares the memory; one of JAX's would compile a program for every length.
-    return np.asarray(leaf)[:count]
+            on_chunk(now.num_draws, StepInfo(*(values[:count] for values in info)))
+        if now.num_draws == num_draws or journal.is_due():
+            journal.keep("draws", now)
+    return journal.collect()
 
 
 def init_chains(logdensity_fn: LogDensity, kernel: Kernel, positions: Float[Array, "chains dim"]) -> Any:

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from vihmc.config import SamplerConfig
 from vihmc.errors import InputError
 from vihmc.samplers.adjusted_mclmc import adjusted_mclmc
-from vihmc.samplers.chains import Chains, init_chains, run_chains
+from vihmc.samplers.chains import ChainJournal, Chains, Finish, init_chains, run_chains
 from vihmc.samplers.ghmc import ghmc
 from vihmc.samplers.hmc import hmc
 from vihmc.samplers.kernel import Kernel, StepInfo, Tuning
@@ -20,7 +20,8 @@ from vihmc.samplers.warmup import warm_up
 from vihmc.types import Key, LogDensity
 
 OnSteps = Callable[[str, int, StepInfo], None]
-"""Called with the phase ("warmup" or "draws"), the steps done in it, and the statistics since the last call."""
+"""Called with the phase ("warmup" or "draws"), the steps done, those of the warm-up included, and the statistics since
+the last call."""
 
 
 class SampleResult(NamedTuple):
@@ -51,9 +52,9 @@ def sample(
     rng_key: Key,
     *,
     initial_var: Float[Array, " dim"],
-    dtype: np.dtype | None = None,
-    to_position: Callable[[Array], Array] | None = None,
+    finish: Finish | None = None,
     on_steps: OnSteps | None = None,
+    journal: ChainJournal | None = None,
 ) -> SampleResult:
     """Sample a density with several chains.
 
@@ -63,15 +64,16 @@ def sample(
         config: Kernel, metric, step size, trajectory rule and numbers of draws.
         rng_key: Random key.
         initial_var: First guess of the variance of each coordinate (of q, say): the metric unless it is identity.
-        dtype: What draws are stored in.
-        to_position: Maps what is sampled to what is stored, if they differ.
+        finish: Turns what is sampled into what is stored, if they differ.
         on_steps: Progress.
+        journal: Where draws go, and where to go on from, if the same chains were begun before.
     """
+    journal = journal or ChainJournal()
     key_warmup, key_draws = jax.random.split(rng_key)
     kernel = build_kernel(config)
     if kernel.has_unit_speed and starts.shape[1] < 2:
         raise InputError(f"`kernel` '{config.kernel}' needs at least 2 parameters, got {starts.shape[1]}.")
-    state, tuning = warm_up(
+    warmed = warm_up(
         logdensity_fn,
         kernel,
         init_chains(logdensity_fn, kernel, starts),
@@ -79,22 +81,22 @@ def sample(
         config,
         initial_var=np.asarray(initial_var),
         on_chunk=_in_phase(on_steps, "warmup"),
+        checkpoints=journal,
     )
     chains = run_chains(
         logdensity_fn,
         kernel,
-        state,
-        tuning,
+        *warmed,
         key_draws,
         num_draws=config.num_draws,
         thin=config.thin,
         chunk_size=config.chunk_size,
-        dtype=dtype,
-        to_position=to_position,
-        on_chunk=_in_phase(on_steps, "draws"),
+        finish=finish,
+        on_chunk=_in_phase(on_steps, "draws", before=config.num_warmup),
+        journal=journal,
     )
-    return SampleResult(chains, tuning)
+    return SampleResult(chains, warmed.tuning)
 
 
-def _in_phase(on_steps: OnSteps | None, phase: str) -> Callable[[int, StepInfo], None] | None:
-    return None if on_steps is None else lambda done, info: on_steps(phase, done, info)
+def _in_phase(on_steps: OnSteps | None, phase: str, before: int = 0) -> Callable[[int, StepInfo], None] | None:
+    return None if on_steps is None else lambda done, info: on_steps(phase, before + done, info)

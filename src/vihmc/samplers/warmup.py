@@ -14,9 +14,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from vihmc.checkpoints import Checkpoints
 from vihmc.config import SamplerConfig
 from vihmc.samplers.kernel import Kernel, StepInfo, Tuning
-from vihmc.samplers.loop import Search, run_chunk, start_loop
+from vihmc.samplers.loop import LoopState, Search, run_chunk, start_loop
 from vihmc.samplers.metrics import LEARNT, WITH_DIRECTIONS, diagonal_of, first_metric, learn_metric
 from vihmc.samplers.trajectory import LengthRule, num_steps_for, slowest_direction_std, trajectory_time
 from vihmc.tracing import as_pytree_function
@@ -30,6 +31,18 @@ class WarmupResult(NamedTuple):
     tuning: Tuning
 
 
+class WarmupState(NamedTuple):
+    """Where a warm-up is."""
+
+    loop: LoopState
+    inverse_mass: Any
+    step_size: float
+    time: float
+    done: int
+    positions: np.ndarray
+    """Of the window that is under way, as far as anything is learnt from them."""
+
+
 def warm_up(
     logdensity_fn: LogDensity,
     kernel: Kernel,
@@ -39,6 +52,7 @@ def warm_up(
     *,
     initial_var: np.ndarray,
     on_chunk: Callable[[int, StepInfo], None] | None = None,
+    checkpoints: Checkpoints | None = None,
 ) -> WarmupResult:
     """Run `num_warmup` steps with every chain and tune the kernel.
 
@@ -50,7 +64,9 @@ def warm_up(
         config: Settings.
         initial_var: First guess of the variance of each coordinate.
         on_chunk: Called with the steps done so far and the statistics of the last chunk.
+        checkpoints: Where to go on from, if the same warm-up was begun before.
     """
+    checkpoints = checkpoints or Checkpoints()
     initial_var = np.asarray(initial_var)
     dtype = initial_var.dtype
     inverse_mass = first_metric(config, initial_var)
@@ -74,10 +90,22 @@ def warm_up(
 
     chunk = partial(run_chunk, kernel, config.chunk_size, as_pytree_function(logdensity_fn))
     loop = start_loop(kernel, state, dtype, step_size=step_size, time=time)
-    done = 0
+    done, end, positions = 0, 0, []
+    none_yet = np.zeros((0, *np.shape(loop.chains.position)), dtype)
+    begun = checkpoints.recall("warmup", WarmupState(loop, inverse_mass, step_size, time, done, none_yet))
+    if begun is not None:
+        loop, inverse_mass, step_size, time, done, held = begun
+        positions = [held] if len(held) else []
+
+    def keep() -> None:
+        if done == config.num_warmup or checkpoints.is_due():
+            held = np.concatenate(positions) if positions else none_yet
+            checkpoints.keep("warmup", WarmupState(loop, inverse_mass, step_size, time, done, held))
+
     for length, is_slow in windows(config.num_warmup):
-        positions = []
-        end = done + length
+        end += length
+        if done >= end:
+            continue
         learns_length_now = learns_length and end < config.num_warmup
         while done < end:
             count = min(config.chunk_size, end - done)
@@ -88,28 +116,30 @@ def warm_up(
             done += count
             if on_chunk is not None:
                 on_chunk(done, jax.tree.map(lambda leaf: np.asarray(leaf)[:count], outputs.info))  # noqa: B023
+            if done < end:
+                keep()
         if searches:
             step_size = float(kernel.step_size_rule.final(loop.step_size))
         if learns_length_now:
             time = float(jnp.exp(loop.length.log_time_average))
-        if not (is_slow and holds):
-            continue
-        draws = np.concatenate(positions)
-        slowest_before = slowest_direction_std(draws, inverse_mass) if learns_length else 1.0
-        if learns_metric:
-            inverse_mass = learn_metric(config, draws, diagonal_of(inverse_mass))
-        slowest_std = slowest_direction_std(draws, inverse_mass)
-        if config.metric in WITH_DIRECTIONS:
-            # These draws have made the metric, and look rounder in it than others will.
-            slowest_std = max(slowest_std, 1.0)
-        if learns_length:
-            # What was learnt counts in units of the slowest direction.
-            time *= slowest_std / slowest_before
-        else:
-            time = slowness * trajectory_time(config, slowest_std=slowest_std, largest_var=largest_var)
-        if learns_metric:
-            # The averages of the old metric mean nothing in the new one.
-            loop = start_loop(kernel, loop.chains, dtype, step_size=step_size, time=time)
+        if is_slow and holds:
+            draws, positions = np.concatenate(positions), []
+            slowest_before = slowest_direction_std(draws, inverse_mass) if learns_length else 1.0
+            if learns_metric:
+                inverse_mass = learn_metric(config, draws, diagonal_of(inverse_mass))
+            slowest_std = slowest_direction_std(draws, inverse_mass)
+            if config.metric in WITH_DIRECTIONS:
+                # These draws have made the metric, and look rounder in it than others will.
+                slowest_std = max(slowest_std, 1.0)
+            if learns_length:
+                # What was learnt counts in units of the slowest direction.
+                time *= slowest_std / slowest_before
+            else:
+                time = slowness * trajectory_time(config, slowest_std=slowest_std, largest_var=largest_var)
+            if learns_metric:
+                # The averages of the old metric mean nothing in the new one.
+                loop = start_loop(kernel, loop.chains, dtype, step_size=step_size, time=time)
+        keep()
     return WarmupResult(loop.chains, tuned())
 
 

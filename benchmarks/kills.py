@@ -1,0 +1,125 @@
+"""Kill runs at random moments, resume them, and compare what comes out with a run that was never interrupted.
+
+    python benchmarks/kills.py                       20 kills over sine_large and burgers --preset quick
+    python benchmarks/kills.py --kills 6 --seed 1
+
+Writes benchmarks/results/kills.json: when each kill struck, and whether every array is the same, bit by bit.
+"""
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import zarr
+
+RESULTS = Path(__file__).parent / "results"
+COMMAND = [sys.executable, "-m", "vihmc"]
+RUNS = {"sine_large": ["sine_large"], "burgers": ["burgers", "--preset", "quick"]}
+STAGES = ("vi", "sensitivity", "hmc", "prediction")
+
+
+def arrays_of(path: Path) -> dict:
+    arrays = {}
+    for name in ("vi.npz", "scores.npz", "predictions.npz"):
+        with (path / name).open("rb") as file:
+            arrays |= {f"{name}:{key}": value for key, value in np.load(file, allow_pickle=False).items()}
+    root = zarr.open_group(path / "draws.zarr", mode="r")
+    for group in ("posterior", "sample_stats"):
+        arrays |= {f"{group}:{key}": root[group][key][...] for key in root[group].array_keys()}
+    return arrays
+
+
+def without_costs(value):
+    if isinstance(value, dict):
+        costs = ("seconds", "memory")
+        return {key: without_costs(item) for key, item in value.items() if not any(cost in key for cost in costs)}
+    return value
+
+
+def differences(one: Path, other: Path) -> list[str]:
+    first, second = arrays_of(one), arrays_of(other)
+    found = sorted(first.keys() ^ second.keys())
+    found += [name for name in first.keys() & second.keys() if first[name].tobytes() != second[name].tobytes()]
+    summaries = [without_costs(json.loads((path / "summary.json").read_text())) for path in (one, other)]
+    found += [f"summary:{key}" for key in summaries[0] if summaries[0][key] != summaries[1].get(key)]
+    return sorted(found)
+
+
+def stage_of(path: Path) -> str:
+    """Where the run is, or was."""
+    try:
+        stage = json.loads((path / "progress.json").read_text())["stage"]
+    except (OSError, ValueError):
+        return "before the first stage"
+    if stage is None:
+        return "between stages"
+    return f"{stage['name']}, {stage['done']} of {stage['total']}"
+
+
+def start(arguments: list[str], environment: dict) -> subprocess.Popen:
+    quiet = subprocess.DEVNULL
+    return subprocess.Popen([*COMMAND, *arguments], env=environment, stdout=quiet, stderr=subprocess.PIPE, text=True)
+
+
+def run(name: str, num_kills: int, rng: random.Random, folder: Path) -> dict:
+    environment = os.environ | {"VIHMC_COMMIT_SECONDS": "1"}
+    whole, killed = folder / f"{name}-whole", folder / f"{name}-killed"
+    began = time.perf_counter()
+    process = start(["run", *RUNS[name], "--out", str(whole)], environment)
+    error = process.communicate()[1]
+    assert process.returncode == 0, error
+    seconds = time.perf_counter() - began
+    print(f"{name}: {seconds:.0f} s without interruption", flush=True)
+    kills, attempts = [], 0
+    while len(kills) < num_kills:
+        # The rest of the run is shared among the kills that are left, so that all stages are struck.
+        share = 2 * seconds / (num_kills + 1)
+        arguments = ["resume", str(killed)] if (killed / "config.toml").exists() else None
+        process = start(arguments or ["run", *RUNS[name], "--out", str(killed)], environment)
+        wait = rng.uniform(2, 8 + share)
+        try:
+            error = process.communicate(timeout=wait)[1]
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            process.communicate()
+            kills.append({"after_seconds": round(wait, 2), "stage": stage_of(killed)})
+            print(f"    kill {len(kills)} after {wait:.1f} s, in {kills[-1]['stage']}", flush=True)
+            continue
+        assert process.returncode == 0, error
+        # It finished before the kill: once more from the beginning.
+        assert differences(whole, killed) == []
+        attempts += 1
+        killed.rename(folder / f"{name}-finished-{attempts}")
+    if not (killed / "summary.json").exists():
+        process = start(["resume", str(killed)], environment)
+        error = process.communicate()[1]
+        assert process.returncode == 0, error
+    found = differences(whole, killed)
+    print(f"{name}: {found or 'identical'}", flush=True)
+    return {
+        "seconds_without_interruption": seconds,
+        "kills": kills,
+        "runs_finished": attempts + 1,
+        "differences": found,
+    }
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=20, help="in all")
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    rng = random.Random(arguments.seed)
+    shares = {"sine_large": arguments.kills // 2, "burgers": arguments.kills - arguments.kills // 2}
+    with tempfile.TemporaryDirectory() as folder:
+        results = {name: run(name, count, rng, Path(folder)) for name, count in shares.items()}
+    (RESULTS / "kills.json").write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    sys.exit(any(result["differences"] for result in results.values()))

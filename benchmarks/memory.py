@@ -1,0 +1,57 @@
+"""Peak memory of `vihmc run sine_large` with few draws and with many.
+
+    python benchmarks/memory.py          1,000 and 100,000 draws; writes benchmarks/results/memory.json
+
+Draws are of all chains together, at the preset's settings otherwise. `--per-chain` takes as many of each of 4 chains,
+with short trajectories.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+RESULTS = Path(__file__).parent / "results"
+COUNTS = (1_000, 100_000)
+SHORT = ["hmc.num_chains=4", "hmc.thin=1", "hmc.max_integration_steps=3"]
+
+
+def measure(arguments: list[str], out: Path) -> dict:
+    """Run a command and return its own peak memory, as the system counted it."""
+    process = subprocess.Popen([sys.executable, "-m", "vihmc", "run", "sine_large", *arguments, "--out", str(out)])
+    _, status, usage = os.wait4(process.pid, 0)
+    assert status == 0
+    summary = json.loads((out / "summary.json").read_text())
+    return {
+        "draws_per_chain": summary["hmc"]["num_draws"],
+        "num_chains": summary["hmc"]["num_chains"],
+        "peak_memory_mb": usage.ru_maxrss / 1000 * 1.024,
+        "peak_memory_gb_after": summary["peak_memory_gb_after"],
+        "seconds": summary["seconds"],
+        "megabytes_on_disk": sum(file.stat().st_size for file in (out / "draws.zarr").rglob("*") if file.is_file())
+        / 1e6,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--per-chain", action="store_true")
+    per_chain = parser.parse_args().per_chain
+    results = []
+    with tempfile.TemporaryDirectory() as folder:
+        for count in COUNTS:
+            settings = [word for setting in (SHORT if per_chain else []) for word in ("--set", setting)]
+            draws = count if per_chain else -(-count // 64)
+            results.append(measure(["--draws", str(draws), *settings], Path(folder) / str(count)))
+            print(json.dumps(results[-1], indent=2), flush=True)
+    growth = results[1]["peak_memory_mb"] - results[0]["peak_memory_mb"]
+    print(f"peak memory grows by {growth:.0f} MB")
+    name = "memory_per_chain.json" if per_chain else "memory.json"
+    (RESULTS / name).write_text(json.dumps({"growth_mb": growth, "runs": results}, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+"""Files that are whole or not there, in formats that hold no code: JSON, and NumPy's archives without pickle."""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from vihmc.errors import InputError
+
+PART = ".part"
+"""What the name of a file ends in while it is being written."""
+
+
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Write a file so that it is either whole or as it was."""
+    with _replacing(path) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
+def save_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
+    """Store named arrays, all or nothing."""
+    with _replacing(path) as file:
+        np.savez(file, **arrays)
+
+
+def load_arrays(path: Path) -> dict[str, np.ndarray]:
+    """Load named arrays; each is checked against its checksum.
+
+    Raises:
+        InputError: If the file is not there or damaged, in one sentence.
+    """
+    try:
+        with path.open("rb") as file:
+            return dict(np.load(file, allow_pickle=False))
+    except Exception as error:  # a broken archive can be broken in many ways, and each has an error of its own
+        raise InputError(f"`{path}` must be a NumPy archive that can be read, got: {reason(error)}.") from None
+
+
+def save_json(path: Path, value: Any) -> None:
+    """Store plain values; a number that is not finite becomes null, as JSON has no NaN."""
+    write_atomically(path, json.dumps(_finite(value), indent=2, ensure_ascii=False) + "\n")
+
+
+def load_json(path: Path) -> dict[str, Any]:
+    """Load a JSON object.
+
+    Raises:
+        InputError: If the file is not there, damaged or something else.
+    """
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(f"`{path}` must be a JSON file that can be read, got: {reason(error)}.") from None
+    if not isinstance(value, dict):
+        raise InputError(f"`{path}` must hold a JSON object, got {type(value).__name__}.")
+    return value
+
+
+def save_tree(path: Path, tree: Any) -> None:
+    """Store a tree of arrays and numbers; names in the archive are paths in the tree."""
+    save_arrays(path, {_name(keys): leaf for keys, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]})
+
+
+def load_tree(path: Path, like: Any) -> Any:
+    """Load a tree of the structure of `like`, with leaves of its kinds and on its devices.
+
+    Raises:
+        InputError: If the file is damaged, or holds another tree.
+    """
+    arrays = load_arrays(path)
+    leaves, structure = jax.tree_util.tree_flatten_with_path(like)
+    names = [_name(keys) for keys, _ in leaves]
+    if set(names) != set(arrays):
+        differing = sorted(set(names) ^ set(arrays))[0]
+        raise InputError(f"`{path}` must hold the state of this run, got one that differs in '{differing}'.")
+    return jax.tree_util.tree_unflatten(
+        structure, [_restore(path, name, arrays[name], leaf) for name, (_, leaf) in zip(names, leaves, strict=True)]
+    )
+
+
+def remove_parts(path: Path) -> None:
+    """Remove what an interrupted write left in a directory."""
+    for pattern in (f"*{PART}", "*.partial"):
+        for file in path.rglob(pattern):
+            file.unlink(missing_ok=True)
+
+
+def _name(keys: tuple) -> str:
+    return jax.tree_util.keystr(keys, simple=True, separator=".") or "value"
+
+
+def _restore(path: Path, name: str, stored: np.ndarray, like: Any) -> Any:
+    wanted = np.asarray(like)
+    # The first axis of an array of NumPy's may have any length: records, say.
+    skip = 1 if isinstance(like, np.ndarray) and wanted.ndim else 0
+    if stored.dtype != wanted.dtype or stored.ndim != wanted.ndim or stored.shape[skip:] != wanted.shape[skip:]:
+        raise InputError(
+            f"`{path}` must hold the state of this run, got '{name}' of {stored.dtype} and shape {stored.shape} "
+            f"instead of {wanted.dtype} and {wanted.shape}."
+        )
+    if isinstance(like, jax.Array):
+        return jax.device_put(stored, like.sharding) if like.committed else jnp.asarray(stored)
+    return stored if isinstance(like, np.ndarray) else type(like)(stored)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not np.isfinite(value) else value
+
+
+def reason(error: Exception) -> str:
+    """What an error of a library says, in a line."""
+    text = getattr(error, "strerror", None) or str(error).strip()
+    return (text.splitlines() or [type(error).__name__])[0].rstrip(".")[:200]
+
+
+class _replacing:
+    """Opens a file beside `path` that takes its place once it is whole and on the disk."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._temporary = path, path.with_name(path.name + PART)
+
+    def __enter__(self) -> Any:
+        self._file = self._temporary.open("wb")
+        return self._file
+
+    def __exit__(self, kind: Any, *_: object) -> None:
+        try:
+            if kind is None:
+                self._file.flush()
+                os.fsync(self._file.fileno())
+        finally:
+            self._file.close()
+        if kind is None:
+            self._temporary.replace(self._path)
+        else:
+            self._temporary.unlink(missing_ok=True)

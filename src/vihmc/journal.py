@@ -1,0 +1,41 @@
+"""What a run keeps of itself while it goes on, so that one that was interrupted can be finished."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from vihmc.checkpoints import Checkpoints
+from vihmc.samplers.chains import ChainJournal
+from vihmc.sensitivity import Scores
+from vihmc.vi import VIResult
+
+
+class Selected(NamedTuple):
+    """The outcome of the second stage: scores, and indices of the kept parameters."""
+
+    scores: Scores
+    kept: np.ndarray
+
+
+class Journal(Checkpoints):
+    """Keeps nothing, and holds draws in memory. One that writes to a run directory is in :mod:`vihmc.run_journal`."""
+
+    def recall_fit(self) -> VIResult | None:
+        """Return the first stage, if it has ended."""
+
+    def keep_fit(self, fitted: VIResult) -> None:
+        """Hear that the first stage has ended."""
+
+    def recall_selected(self) -> Selected | None:
+        """Return the second stage, if it has ended."""
+
+    def keep_selected(self, selected: Selected) -> None:
+        """Hear that the second stage has ended."""
+
+    def chains(self, stage: str) -> ChainJournal:
+        """Return the journal of the chains of a stage, "hmc" or "reference"."""
+        return ChainJournal()
+
+    def part(self, name: str) -> "Journal":
+        """Return the journal of an inference within this one: a further fit, a fold."""
+        return Journal()

@@ -1,0 +1,162 @@
+"""A run in its directory, from the first file to the last: begin one, go on with one, add draws to one."""
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from vihmc.config import Config
+from vihmc.console import print_outcome, print_verdicts, table_1
+from vihmc.errors import InputError, Interrupted
+from vihmc.evaluation import RunResult, check_run, run_problem
+from vihmc.plots import run_figures
+from vihmc.problems import Problem, build_problem, resolve_problem
+from vihmc.problems.cone import NO_FILES, STAND_IN
+from vihmc.progress import RunObserver
+from vihmc.report import write_report
+from vihmc.run_directory import (
+    allow_config,
+    begin,
+    check_unchanged,
+    create_run_directory,
+    discard_run_directory,
+    locked,
+    next_run_directory,
+    read_begun,
+    read_config,
+)
+from vihmc.run_journal import Pace, RunJournal, check_whole
+from vihmc.storage import load_fit_of, save_figures, save_predictions, save_summary
+from vihmc.summary import summarise
+from vihmc.vi import VIResult
+
+COMMIT_SECONDS = "VIHMC_COMMIT_SECONDS"
+"""Environment variable: seconds between two checkpoints."""
+
+
+def start_run(config: Config, *, out: Path | None, fit_from: Path | None, console: Console) -> None:
+    """Begin a run in a new directory and bring it to its end."""
+    resolved = resolve_problem(config.problem)
+    if resolved.name != config.problem.name:
+        console.print(NO_FILES, STAND_IN, "Growth rates are computed once, in half a minute.")
+    config = config.model_copy(update={"problem": resolved})
+    problem = build_problem(config.problem)
+    check_run(problem, config)
+    fitted = None if fit_from is None else load_fit_of(fit_from, problem.posterior, config)
+    path = create_run_directory(out or next_run_directory(problem.name, config.preset), config)
+    with locked(path), _in_one_sentence(path):
+        begin(path, config, problem, fit_from=fit_from)
+        try:
+            _go_on(path, config, problem, fitted, console)
+        except InputError:
+            discard_run_directory(path)
+            raise
+
+
+def resume_run(path: Path, *, any_version: bool, console: Console) -> None:
+    """Bring an interrupted run to its end."""
+    config = read_config(path)
+    with locked(path), _in_one_sentence(path):
+        if (path / "summary.json").exists():
+            write_report(path)
+            console.print(f"The run in {path} is finished. More draws: vihmc extend {path} --draws N", soft_wrap=True)
+            return
+        problem = build_problem(config.problem)
+        begun = read_begun(path)
+        if begun:
+            check_unchanged(path, problem, any_version=any_version)
+        else:
+            begin(path, config, problem)  # it was interrupted before it had written what it is
+        fitted = None
+        if begun.get("fit_from") and not (path / "vi.npz").exists():
+            fitted = load_fit_of(Path(begun["fit_from"]), problem.posterior, config)
+        _go_on(path, config, problem, fitted, console)
+
+
+def extend_run(path: Path, *, num_draws: int, reference: bool, any_version: bool, console: Console) -> None:
+    """Add draws to each chain of a run; the result is that of a run which had so many from the beginning."""
+    if num_draws < 1:
+        raise InputError(f"`draws` must be at least 1, got {num_draws}.")
+    config = read_config(path)
+    stage = "reference" if reference else "hmc"
+    settings = getattr(config, stage)
+    if reference and not config.reference.enabled:
+        raise InputError(f"`reference` must have been run to be extended, got {path} without it.")
+    with locked(path), _in_one_sentence(path):
+        if not (path / "summary.json").exists():
+            raise InputError(f"`directory` must hold a finished run, got {path}; finish it with: vihmc resume {path}.")
+        problem = build_problem(config.problem)
+        check_unchanged(path, problem, any_version=any_version)
+        check_whole(path)
+        longer = settings.model_copy(update={"num_draws": settings.num_draws + num_draws})
+        config = config.model_copy(update={stage: longer})
+        # From here on it is a run that was interrupted; its report stays until there is a new one.
+        allow_config(path, config)
+        (path / "summary.json").unlink()
+        _go_on(path, config, problem, None, console)
+
+
+def _go_on(path: Path, config: Config, problem: Problem, fitted: VIResult | None, console: Console) -> None:
+    pace = Pace(float(os.environ.get(COMMIT_SECONDS, "10")))
+    journal = RunJournal(path, param_names=problem.param_names, pace=pace)
+    with _stopping_at_a_checkpoint(pace, console), RunObserver(console, path) as observer:
+        result = run_problem(problem, config, observer, fitted=fitted, journal=journal)
+    summary = summarise(result) | _origin(path)
+    save_predictions(path, result)
+    save_figures(path, run_figures(result))
+    save_summary(path, summary)
+    report = write_report(path)
+    _tell(console, path, report, result, summary)
+
+
+def _origin(path: Path) -> dict[str, Any]:
+    fit_from = read_begun(path).get("fit_from")
+    return {} if fit_from is None else {"fit_from": fit_from}
+
+
+def _tell(console: Console, path: Path, report: Path, result: RunResult, summary: dict[str, Any]) -> None:
+    print_outcome(console, summary)
+    if result.problem.name == "sine_small":
+        console.print(table_1(result))
+    console.print(f"Results are in {path}; {report.name} there has them on one page.", soft_wrap=True)
+    print_verdicts(console, summary)
+
+
+@contextmanager
+def _in_one_sentence(path: Path) -> Iterator[None]:
+    """Ctrl-C, a disk that is full, a directory that has gone: say so, and how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Interrupted(f"interrupted; what was committed is kept. Go on with: vihmc resume {path}") from None
+    except OSError as error:
+        raise InputError(
+            f"`{path}` must have room and be writable, got: {error.strerror or error}. What was committed is kept: "
+            f"mend that, then vihmc resume {path}."
+        ) from None
+
+
+@contextmanager
+def _stopping_at_a_checkpoint(pace: Pace, console: Console) -> Iterator[None]:
+    """Let Ctrl-C and a cluster's SIGTERM end the run at its next checkpoint; a second one ends it at once."""
+
+    def ask(number: int, _: object) -> None:
+        pace.ask_to_stop()
+        console.print("Stopping at the next checkpoint; once more to stop at once.")
+        for asked, handler in before.items():
+            signal.signal(asked, signal.default_int_handler if asked == signal.SIGINT else handler)
+
+    try:
+        before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    except ValueError:  # not in the main thread, where no signal arrives
+        yield
+        return
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,302 @@
+"""A run that was broken off and resumed is the run that never was: in every stage, at every commit."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import zarr
+
+import vihmc.run_journal
+from vihmc.config import SamplerConfig, build_config, load_preset
+from vihmc.errors import InputError
+from vihmc.evaluation import run_problem
+from vihmc.problems import build_problem
+from vihmc.run_directory import create_run_directory, locked
+from vihmc.run_journal import DiskChains, Pace, RunJournal, read_draws
+from vihmc.samplers import sample
+
+SHORT = ["vi.map_steps=40", "vi.num_steps=60", "vi.record_every=20", "vi.num_bound_samples=4"]
+SHORT += ["prediction.num_vi_draws=10", "prediction.observation_quantiles=false"]
+SMALL = ["hmc.num_chains=2", "hmc.num_warmup=100", "hmc.num_draws=25", "hmc.chunk_size=10"]
+SMALL += ["hmc.max_integration_steps=7"]
+REFERENCE = [setting.replace("hmc.", "reference.") for setting in SMALL]
+REFERENCE += ["reference.enabled=true", "reference.start=fits", "reference.num_fits=2"]
+CASES = {
+    "small, adapted, with a reference from several fits": ("sine_small", [*SMALL, *REFERENCE]),
+    "low rank and ChEES": (
+        "sine_small",
+        [*SMALL, "hmc.metric=adapted_low_rank", "hmc.trajectory=chees", "hmc.jitter=1.0"],
+    ),
+    "in lanes, head integrated out": ("sine_large", [*SMALL, "hmc.num_chains=32"]),
+    "round coordinates, one chain at a time": (
+        "sine_small",
+        [*SMALL, "hmc.metric=curvature", "hmc.chains_at_once=one", "hmc.kernel=ghmc"],
+    ),
+}
+
+
+class Killed(BaseException):
+    """What a test ends a run with."""
+
+
+class Fuse:
+    """Ends the run at its n-th commit, after whatever that commit counts was written and before it is."""
+
+    def __init__(self, monkeypatch, count):
+        self._left = count
+        save_tree = vihmc.run_journal.save_tree
+
+        def save(path, tree):
+            self._left -= 1
+            if self._left == 0:
+                raise Killed
+            save_tree(path, tree)
+
+        monkeypatch.setattr(vihmc.run_journal, "save_tree", save)
+
+
+def run(path, problem, config):
+    with jax.enable_x64(config.precision == "float64"):
+        journal = RunJournal(path, param_names=problem.param_names, pace=Pace(0))
+        return run_problem(problem, config, journal=journal)
+
+
+def everything_in(path):
+    arrays = {}
+    for file in sorted(path.rglob("*.npz")):
+        if "checkpoints" not in file.parts:
+            with file.open("rb") as opened:
+                stored = dict(np.load(opened, allow_pickle=False))
+            arrays |= {f"{file.relative_to(path)}:{name}": value for name, value in stored.items()}
+    for store in sorted(path.rglob("*.zarr")):
+        root = zarr.open_group(store, mode="r")
+        for group in ("posterior", "sample_stats"):
+            names = root[group].array_keys()
+            arrays |= {f"{store.relative_to(path)}:{name}": root[group][name][...] for name in names}
+    return arrays
+
+
+def differences(one, other):
+    one, other = everything_in(one), everything_in(other)
+    return sorted(one.keys() ^ other.keys()) + [
+        name
+        for name in one.keys() & other.keys()
+        if one[name].dtype != other[name].dtype or one[name].tobytes() != other[name].tobytes()
+    ]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_run_broken_off_at_commit_after_commit_is_the_same_run(tmp_path, monkeypatch, case):
+    name, settings = CASES[case]
+    config = build_config(load_preset(name), overrides=[*SHORT, *settings])
+    with jax.enable_x64(config.precision == "float64"):
+        problem = build_problem(config.problem)
+        whole = run(tmp_path / "whole", problem, config)
+        broken = None
+        for attempt in range(40):  # noqa: B007
+            with monkeypatch.context() as patch:
+                Fuse(patch, 4)
+                try:
+                    broken = run(tmp_path / "broken", problem, config)
+                except Killed:
+                    continue
+            break
+        assert attempt >= 5
+        assert broken is not None
+        assert differences(tmp_path / "whole", tmp_path / "broken") == []
+        for method, result in whole.methods.items():
+            np.testing.assert_array_equal(result.prediction.mean, broken.methods[method].prediction.mean)
+        chains = broken.inference.sampled.all_chains
+        assert chains.positions.shape[:2] == (config.hmc.num_chains, 25)
+
+
+def test_chains_that_forget_where_they_were_are_noticed(tmp_path, monkeypatch):
+    # The comparison above must see a sampler that begins anew after an interruption.
+    config = build_config(load_preset("sine_small"), overrides=[*SHORT, *SMALL])
+    with jax.enable_x64(config.precision == "float64"):
+        problem = build_problem(config.problem)
+        run(tmp_path / "whole", problem, config)
+        load_tree = vihmc.run_journal.load_tree
+
+        def forget(path, like):
+            state = load_tree(path, like)
+            return state._replace(loop=like.loop) if path.name == "hmc_draws.npz" else state
+
+        monkeypatch.setattr(vihmc.run_journal, "load_tree", forget)
+        for _ in range(40):
+            with monkeypatch.context() as patch:
+                Fuse(patch, 4)
+                try:
+                    run(tmp_path / "broken", problem, config)
+                except Killed:
+                    continue
+            break
+    assert "draws.zarr:theta" in differences(tmp_path / "whole", tmp_path / "broken")
+
+
+def draw(linear_gaussian, journal, num_draws):
+    config = SamplerConfig(num_chains=2, num_warmup=100, num_draws=num_draws, chunk_size=7)
+    starts = jnp.zeros((2, 5))
+    density = linear_gaussian.posterior.log_density
+    return sample(density, starts, config, jax.random.key(0), initial_var=jnp.ones(5), journal=journal)
+
+
+def test_more_draws_are_those_of_a_longer_run(x64, tmp_path, linear_gaussian):
+    (tmp_path / "checkpoints").mkdir()
+    short = draw(linear_gaussian, DiskChains(tmp_path, "hmc"), 10)
+    longer = draw(linear_gaussian, DiskChains(tmp_path, "hmc"), 23)
+    at_once = draw(linear_gaussian, None, 23)
+    assert short.chains.positions.shape == (2, 10, 5)
+    np.testing.assert_array_equal(longer.chains.positions, at_once.chains.positions)
+    np.testing.assert_array_equal(longer.chains.energy, at_once.chains.energy)
+    assert longer.chains.totals.num_draws == 23
+    np.testing.assert_array_equal(longer.chains.totals.num_gradients, at_once.chains.totals.num_gradients)
+
+
+def test_very_long_chains_are_held_in_part_and_summed_whole(x64, tmp_path, linear_gaussian, monkeypatch):
+    (tmp_path / "checkpoints").mkdir()
+    monkeypatch.setattr(vihmc.run_journal, "MAX_HELD", 10)
+    held = draw(linear_gaussian, DiskChains(tmp_path, "hmc"), 23).chains
+    whole = draw(linear_gaussian, None, 23).chains
+    assert held.every == 5
+    for name in ("positions", "log_density", "energy", "acceptance_rate"):
+        np.testing.assert_array_equal(getattr(held, name), getattr(whole, name)[:, ::5])
+    assert held.num_draws == 23
+    np.testing.assert_allclose(held.totals.acceptance_rate, whole.acceptance_rate.sum(axis=1))
+    np.testing.assert_array_equal(held.totals.num_moves, whole.totals.num_moves)
+
+
+def test_a_store_with_a_gap_is_named(x64, tmp_path, linear_gaussian):
+    (tmp_path / "checkpoints").mkdir()
+    draw(linear_gaussian, DiskChains(tmp_path, "hmc"), 23)
+    chunk = next(path for path in (tmp_path / "draws.zarr" / "posterior" / "theta" / "c").rglob("*") if path.is_file())
+    content = chunk.read_bytes()
+    chunk.write_bytes(content[:-9] + bytes(9))
+    with pytest.raises(InputError, match=r"draws.zarr` must be a store of draws that can be read"):
+        read_draws(tmp_path / "draws.zarr", num_draws=23, seconds=1.0)
+    chunk.unlink()
+    with pytest.raises(InputError, match=r"draws.zarr` must hold 23 draws, got one with gaps in positions"):
+        DiskChains(tmp_path, "hmc").collect()
+
+
+# The command itself, with the operating system's own kill.
+
+COMMAND = "import sys; from vihmc.cli import main; sys.argv[0] = 'vihmc'; main()"
+QUICK = [*SHORT, *SMALL, "hmc.num_draws=1500", "vi.num_steps=4000", "vi.map_steps=2000", "hmc.max_integration_steps=63"]
+
+
+def start(tmp_path, *arguments):
+    environment = os.environ | {"VIHMC_COMMIT_SECONDS": "0.1"}
+    words = [sys.executable, "-c", COMMAND, *map(str, arguments)]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(words, cwd=tmp_path, env=environment, stdout=pipe, stderr=pipe, text=True)
+
+
+def wait_for(condition, process):
+    while process.poll() is None and not condition():
+        time.sleep(0.02)
+
+
+def has_come_to(path, name, done):
+    file = path / "progress.json"
+    stage = json.loads(file.read_text())["stage"] if file.exists() else None
+    return stage is not None and stage["name"] == name and stage["done"] >= done
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    path = tmp_path_factory.mktemp("uninterrupted")
+    options = [word for setting in QUICK for word in ("--set", setting)]
+    process = start(path, "run", "sine_small", *options, "--out", "whole")
+    out, err = process.communicate()
+    assert process.returncode == 0, err
+    return path / "whole", out
+
+
+def without_costs(summary):
+    if isinstance(summary, dict):
+        return {key: without_costs(value) for key, value in summary.items() if not is_cost(key)}
+    return summary
+
+
+def is_cost(key):
+    return "seconds" in key or "memory" in key or key.endswith("per_second")
+
+
+def test_kill_9_and_resume(tmp_path, uninterrupted):
+    options = [word for setting in QUICK for word in ("--set", setting)]
+    killed = tmp_path / "killed"
+    moments = (lambda: has_come_to(killed, "vi", 1500), lambda: has_come_to(killed, "hmc", 150))
+    for number, moment in enumerate(moments):
+        words = ("run", "sine_small", *options, "--out", "killed") if number == 0 else ("resume", "killed")
+        process = start(tmp_path, *words)
+        wait_for(moment, process)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        assert process.returncode == -signal.SIGKILL
+        assert not (killed / "summary.json").exists()
+    process = start(tmp_path, "resume", "killed")
+    _, err = process.communicate()
+    assert (process.returncode, err) == (0, "")
+    assert differences(uninterrupted[0], killed) == []
+    summaries = [json.loads((path / "summary.json").read_text()) for path in (uninterrupted[0], killed)]
+    assert without_costs(summaries[0]) == without_costs(summaries[1])
+    # What the run spent before it was killed counts too.
+    assert summaries[1]["seconds"]["vi"] > 0
+
+
+def test_ctrl_c_commits_and_says_how_to_go_on(tmp_path, uninterrupted):
+    options = [word for setting in QUICK for word in ("--set", setting)]
+    process = start(tmp_path, "run", "sine_small", *options, "--out", "stopped")
+    wait_for(lambda: has_come_to(tmp_path / "stopped", "hmc", 120), process)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate()
+    assert process.returncode == 130
+    assert err == "vihmc: interrupted; what was committed is kept. Go on with: vihmc resume stopped\n"
+    assert "Stopping at the next checkpoint" in out
+    committed = int(np.load(tmp_path / "stopped" / "checkpoints" / "hmc_draws.npz")["num_draws"])
+    assert committed == zarr.open_group(tmp_path / "stopped" / "draws.zarr")["posterior/theta"].shape[1] > 0
+    monitor = start(tmp_path, "monitor", "stopped")
+    out, err = monitor.communicate()
+    assert (monitor.returncode, err) == (0, "")
+    assert "interrupted; go on with: vihmc resume stopped" in " ".join(out.split())
+    process = start(tmp_path, "resume", "stopped")
+    assert process.communicate()[1] == ""
+    assert differences(uninterrupted[0], tmp_path / "stopped") == []
+
+
+def test_a_full_disk_costs_nothing(tmp_path, uninterrupted):
+    # A limit on the size of a file is the system's own error at the same place as a full disk.
+    options = [word for setting in QUICK for word in ("--set", setting)]
+    limited = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (24_000, 24_000))\n" + COMMAND
+    words = [sys.executable, "-c", limited, "run", "sine_small", *options, "--out", "full"]
+    result = subprocess.run(
+        words, cwd=tmp_path, env=os.environ | {"VIHMC_COMMIT_SECONDS": "0.1"}, capture_output=True, text=True
+    )
+    assert result.returncode == 2
+    assert result.stderr.startswith("vihmc: `full` must have room and be writable, got: File too large.")
+    assert "vihmc resume full" in result.stderr
+    assert (tmp_path / "full" / "vi.npz").exists()
+    process = start(tmp_path, "resume", "full")
+    assert process.communicate()[1] == ""
+    assert differences(uninterrupted[0], tmp_path / "full") == []
+
+
+def test_a_directory_in_use_is_not_entered(tmp_path, command):
+    config = build_config(load_preset("sine_small"))
+    path = create_run_directory(tmp_path / "used", config)
+    with locked(path):
+        code, _, err = command("resume", "used")
+    assert code == 2
+    assert "must have one writer at a time" in err
+    code, _, err = command("extend", "used", "--draws", 10)
+    assert (code, "`directory` must hold a finished run" in err) == (2, True)
+    code, _, err = command("resume", "nowhere")
+    assert (code, err) == (2, "vihmc: `directory` must hold a run of vihmc, got nowhere: no such directory.\n")
