@@ -120,8 +120,12 @@ def _places(problem: Problem) -> tuple[Place, ...]:
     inputs = problem.validation_inputs
     is_scalar = getattr(inputs, "shape", ())[1:] == (1,)
     values = [tuple(np.asarray(inputs[index]).tolist()) if is_scalar else None for index in range(num_inputs)]
-    titles = [f"input {index}" if value is None else f"x = {value[0]:.4g}" for index, value in enumerate(values)]
-    outputs = [f", output {number}" for number in range(int(np.prod(shape)))] if np.prod(shape) > 1 else [""]
+    titles = [
+        f"input {index}" if value is None else f"{problem.input_name} = {value[0]:.4g}"
+        for index, value in enumerate(values)
+    ]
+    numbers = problem.target_names or [f"output {number}" for number in range(int(np.prod(shape)))]
+    outputs = [f", {name}" for name in numbers] if np.prod(shape) > 1 else [""]
     return tuple(
         Place(titles[index] + output, index, values[index]) for index in range(num_inputs) for output in outputs
     )

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from vihmc.evaluation import HMC, VI, VIHMC, MethodResult, RunResult
+from vihmc.operator import OperatorPosterior
 from vihmc.plots_chains import energy, ranks, traces
 from vihmc.plots_layers import has_layers, layers
 from vihmc.plots_operator import fields, spectra
@@ -19,6 +20,8 @@ from vihmc.style import BLUE, GREY, METHOD_STYLE, RED, SAMPLES, finish, row_of_a
 from vihmc.subspace import captured_share
 
 FEW_PARAMETERS = 20
+MAX_TARGETS = 4
+"""Targets that a figure shows, the first ones."""
 
 
 def run_figures(result: RunResult) -> dict[str, Figure]:
@@ -26,6 +29,8 @@ def run_figures(result: RunResult) -> dict[str, Figure]:
     builders: dict[str, Callable[[RunResult], Figure]] = {"training": training, "sensitivity": sensitivity}
     if _is_curve(result):
         builders |= {"predictions": predictions, "uncertainty": uncertainty}
+    elif not isinstance(result.problem.posterior, OperatorPosterior):
+        builders["parity"] = parity
     if result.problem.posterior.num_params > FEW_PARAMETERS and has_layers(result.problem.posterior.layout):
         builders["layers"] = layers
     if result.problem.grid is not None:
@@ -126,8 +131,38 @@ def predictions(result: RunResult) -> Figure:
     for axes, (name, method) in zip(row_of_axes(figure, len(methods)), methods.items(), strict=True):
         _prediction_panel(axes, result, method)
         axes.set_title(name)
-    figure.axes[0].set_ylabel("y")
+    figure.axes[0].set_ylabel(result.problem.target_name)
     handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+    return finish(figure)
+
+
+def parity(result: RunResult) -> Figure:
+    """Predictions against validation targets, with bands: a row per target, a column per method."""
+    problem, methods = (
+        result.problem,
+        {name: result.methods[name] for name in (VI, HMC, VIHMC) if name in result.methods},
+    )
+    targets = np.asarray(problem.validation_targets).reshape(len(problem.validation_targets), -1)
+    num_rows = min(targets.shape[1], MAX_TARGETS)
+    names = problem.target_names or tuple(f"target {index}" for index in range(targets.shape[1]))
+    figure = Figure(figsize=(4.2 * len(methods), 3.7 * num_rows + 0.4), layout="constrained")
+    grid = figure.subplots(num_rows, len(methods), squeeze=False, sharex="row", sharey="row")
+    for column, (name, method) in zip(grid.T, methods.items(), strict=True):
+        predicted = method.prediction
+        quantiles = predicted.total_quantiles if len(predicted.total_quantiles) else predicted.epistemic_quantiles
+        level = f"{predicted.levels[-1] - predicted.levels[0]:.0%} band"
+        for row, axes in enumerate(column):
+            mean, *ends = (values.reshape(targets.shape)[:, row] for values in (predicted.mean, *quantiles[[0, -1]]))
+            truth = targets[:, row]
+            axes.vlines(truth, *ends, color=BLUE, alpha=0.35, linewidth=1, label=level)
+            axes.plot(truth, mean, ".", color="black", markersize=5, label="mean")
+            axes.axline((truth[0], truth[0]), slope=1, color=GREY, linestyle=":", label="observed = predicted")
+            axes.set(xlabel=f"Observed {names[row]}", title=name)
+        column[0].set_title(name)
+    for row, axes in enumerate(grid[:, 0]):
+        axes.set_ylabel(f"Predicted {names[row]}")
+    handles, labels = grid[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
     return finish(figure)
 
@@ -141,7 +176,12 @@ def uncertainty(result: RunResult) -> Figure:
         color, style = METHOD_STYLE[name]
         axes.plot(x, method.prediction.epistemic_std[:, 0], color=color, linestyle=style, linewidth=2, label=name)
     _mark_data(axes, result)
-    axes.set(xlabel="x", ylabel="Epistemic std of y", yscale="log", title="How sure is each method?")
+    axes.set(
+        xlabel=result.problem.input_name,
+        ylabel=f"Epistemic std of {result.problem.target_name}",
+        yscale="log",
+        title="How sure is each method?",
+    )
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_minor_formatter(NullFormatter())
@@ -176,7 +216,10 @@ def _prediction_panel(axes: Axes, result: RunResult, method: MethodResult) -> No
     axes.plot([], [], color=BLUE, alpha=0.5, linewidth=0.8, label="draws")
     axes.plot(x, predicted.mean[:, 0], color="black", linewidth=1.8, label="mean")
     truth = np.asarray(result.problem.validation_targets)[:, 0]
-    axes.plot(x, truth, color=RED, linestyle="--", linewidth=1.5, label="truth")
+    if result.problem.has_truth:
+        axes.plot(x, truth, color=RED, linestyle="--", linewidth=1.5, label="truth")
+    else:
+        axes.plot(x, truth, "x", color=RED, markersize=5, label="validation data")
     posterior = result.problem.posterior
     axes.plot(
         np.asarray(posterior.inputs)[:, 0],
@@ -188,7 +231,7 @@ def _prediction_panel(axes: Axes, result: RunResult, method: MethodResult) -> No
         label="data",
     )
     margin = 0.25 * np.ptp(truth)
-    axes.set(xlabel="x", ylim=(truth.min() - margin, truth.max() + margin))
+    axes.set(xlabel=result.problem.input_name, ylim=(truth.min() - margin, truth.max() + margin))
 
 
 def _mark_data(axes: Axes, result: RunResult) -> None:

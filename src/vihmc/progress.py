@@ -43,6 +43,7 @@ class StageProgress:
         self.divergences: list[int] = []
         self.began = time.monotonic()
         self._first: tuple[float, int] | None = None
+        self._phase = ""
 
     @property
     def title(self) -> str:
@@ -54,11 +55,12 @@ class StageProgress:
         self.done, self.note = done, note
         self._first = self._first or (time.monotonic(), done)
 
-    def add_steps(self, info: StepInfo) -> None:
-        """Hear about each chain."""
+    def add_steps(self, phase: str, info: StepInfo) -> None:
+        """Hear about each chain; divergences are counted anew when the draws begin."""
         self.acceptance = np.mean(info.acceptance_rate, axis=0).tolist()
-        divergent = np.sum(info.is_divergent, axis=0)
-        self.divergences = (divergent + (self.divergences or 0)).tolist()
+        before = self.divergences if phase == self._phase else []
+        self.divergences = (np.sum(info.is_divergent, axis=0) + (before or 0)).tolist()
+        self._phase = phase
 
     @property
     def rate(self) -> float | None:
@@ -143,7 +145,7 @@ class RunObserver(Observer):
         """Show how the chains go."""
         if self._stage is None:
             return
-        self._stage.add_steps(info)
+        self._stage.add_steps(phase, info)
         acceptance = self._stage.acceptance
         spread = f"accept {np.mean(acceptance):.2f}"
         if len(acceptance) > 1:

@@ -79,6 +79,12 @@ def _uncertainty(run: FinishedRun) -> str:
     return sentences(text, say("Its mean is {}.", widths))
 
 
+def _parity(run: FinishedRun) -> str:
+    errors = each(run, lambda method: show_number(method.predictive.number("rmse")))
+    text = f"Predicted against observed values of the validation data, a column for each of {_names(run)}, with bands."
+    return sentences(text, say("Root mean square error {}.", errors), _coverage(run))
+
+
 def _fields(run: FinishedRun) -> str:
     errors = each(run, lambda method: show_share(method.predictive.number("relative_l2")))
     text = "Predicted fields at the last time, best and worst cases in rows, methods in columns, with the truth."
@@ -181,6 +187,11 @@ WORDS = {
     "uncertainty": Words(
         _uncertainty,
         "How wide the error bars are. They should rise where there are no data (no tick at the bottom).",
+    ),
+    "parity": Words(
+        _parity,
+        "Points on the dotted line are predicted exactly. A vertical bar is where a new observation is expected; it "
+        "should cross the dotted line about as often as its level says.",
     ),
     "fields": Words(
         _fields,

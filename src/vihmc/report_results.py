@@ -79,7 +79,7 @@ def _coverage_meaning(run: FinishedRun, predictive: Tree) -> str:
 def describe_predictions(run: FinishedRun) -> Section:
     """The section on predictions."""
     names = [name for name in run.figure_files() if name.partition("_")[0] in ("predictions", "fields", "spectra")]
-    names += [name for name in run.figure_files() if name == "uncertainty"]
+    names += [name for name in run.figure_files() if name in ("uncertainty", "parity")]
     missing = (
         None if names else paragraph("There is no figure of the predictions in the directory of this run.", "faint")
     )

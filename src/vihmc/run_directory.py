@@ -21,6 +21,7 @@
 import hashlib
 import os
 import platform
+import shutil
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -63,10 +64,8 @@ def create_run_directory(path: Path, config: Config) -> Path:
 
 def discard_run_directory(path: Path) -> None:
     """Remove the directory of a run that never got anywhere; one that holds any result stays, with its settings."""
-    if {file.name for file in path.iterdir()} <= _BEGUN_WITH:
-        for name in _BEGUN_WITH:
-            (path / name).unlink(missing_ok=True)
-        path.rmdir()
+    if all(file.is_dir() or file.name in _BEGUN_WITH for file in path.rglob("*")):
+        shutil.rmtree(path)
 
 
 def next_run_directory(problem: str, preset: str) -> Path:

@@ -123,6 +123,21 @@ class Problem:
     data_description: dict[str, Any] | None = None
 
     @property
+    def input_name(self) -> str:
+        """What the input, if there is one, is called."""
+        return self.input_names[0] if self.input_names else "x"
+
+    @property
+    def target_name(self) -> str:
+        """What the first target is called."""
+        return self.target_names[0] if self.target_names else "y"
+
+    @property
+    def has_truth(self) -> bool:
+        """Whether the validation targets are exact, and not observations with their noise."""
+        return self.data_description is None
+
+    @property
     def param_names(self) -> tuple[str, ...]:
         """The labels, or else the paths in the parameter tree."""
         return self.labels or self.posterior.layout.names
