@@ -21,6 +21,7 @@ from vihmc.assessment import find_probe
 from vihmc.config import ConeConfig, build_config, load_preset
 from vihmc.console import print_outcome
 from vihmc.errors import InputError
+from vihmc.journal import Journal
 from vihmc.leave_out import leave_out
 from vihmc.pipeline import Observer
 from vihmc.posterior import Posterior
@@ -328,12 +329,12 @@ def test_left_out_functions_never_enter_the_fit(x64, small_table, monkeypatch):
     config = build_config(load_preset("cone_synthetic", "quick"), changes)
     problem = build_problem(config.problem)
     folds = problem.fold(2)
-    before = leave_out(problem, folds, config, Observer())
+    before = leave_out(problem, folds, config, Observer(), Journal())
     # What is left out may be anything: changed beyond recognition, its own prediction stays the same bit by bit.
     posterior = problem.posterior
     changed = posterior.targets.at[1::2].set(7.0)  # those of fold 1
     other = replace(problem, posterior=replace(posterior, targets=changed).reweighted(posterior.weights))
-    after = leave_out(other, folds, config, Observer())
+    after = leave_out(other, folds, config, Observer(), Journal())
     for method in ("vi", "vihmc"):
         old, new = (getattr(result, method).mean for result in (before, after))
         assert old.shape == (6, 76)

@@ -306,9 +306,11 @@ def _configure_jax(config: "Config") -> None:
     import jax
 
     from vihmc.devices import use_cores
+    from vihmc.memory import give_back_large_arrays
 
     jax.config.update("jax_enable_x64", config.precision == "float64")
     use_cores(config.num_cores)
+    give_back_large_arrays()
 
 
 if __name__ == "__main__":

@@ -397,7 +397,7 @@ class PredictionConfig(Settings):
     observation_quantiles: bool = Field(
         True, description="Whether to find the quantiles of new observations, noise included."
     )
-    memory_mb: PositiveFloat = Field(16.0, description="Bound on the memory of a chunk of predictions.")
+    memory_mb: PositiveFloat = Field(8.0, description="Bound on the memory of a chunk of predictions.")
 
     @model_validator(mode="after")
     def _quantiles_ascend(self) -> Self:

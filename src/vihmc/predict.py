@@ -146,13 +146,17 @@ def field_at(
 
 
 def evaluate(
-    predict_fn: PredictFn, draws: Float[Array | np.ndarray, "*batch dim"], inputs: Inputs, *, memory_mb: float = 256.0
+    predict_fn: PredictFn, draws: Float[Array | np.ndarray, "*batch dim"], inputs: Inputs, *, memory_mb: float = 16.0
 ) -> np.ndarray:
     """Return the model's output for every draw; leading axes as in `draws`, then those of the output."""
     flat = draws.reshape(-1, draws.shape[-1])
-    values = np.concatenate(
-        [np.asarray(part) for part in _chunks(predict_fn, flat, inputs, memory_mb=memory_mb)], axis=1
-    )
+    num_inputs, values, done = len(jax.tree.leaves(inputs)[0]), None, 0
+    for part in _chunks(predict_fn, flat, inputs, memory_mb=memory_mb):
+        if values is None:
+            values = np.empty((len(flat), num_inputs, *part.shape[2:]), part.dtype)
+        values[:, done : done + part.shape[1]] = part
+        done += part.shape[1]
+    assert values is not None
     return values.reshape(*draws.shape[:-1], *values.shape[1:])
 
 

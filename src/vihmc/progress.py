@@ -56,11 +56,11 @@ class StageProgress:
         self._first = self._first or (time.monotonic(), done)
 
     def add_steps(self, phase: str, info: StepInfo) -> None:
-        """Hear about each chain; divergences are counted anew when the draws begin."""
+        """Hear about each chain. When the draws begin, divergences are counted and the rate is measured anew."""
+        if phase != self._phase:
+            self._phase, self._first, self.divergences = phase, None, []
         self.acceptance = np.mean(info.acceptance_rate, axis=0).tolist()
-        before = self.divergences if phase == self._phase else []
-        self.divergences = (np.sum(info.is_divergent, axis=0) + (before or 0)).tolist()
-        self._phase = phase
+        self.divergences = (np.sum(info.is_divergent, axis=0) + (self.divergences or 0)).tolist()
 
     @property
     def rate(self) -> float | None:

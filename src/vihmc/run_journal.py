@@ -39,7 +39,7 @@ MAX_HELD = 2**15
 """Draws of all chains together that are read back for predictions and diagnostics; of more, evenly spread ones."""
 MAX_HELD_BYTES = 2**30
 MANY_NAMES = 10_000
-_MAX_BUFFER_BYTES = 2**25
+_MAX_BUFFER_BYTES = 2**22
 _CHUNK_BYTES, _CHUNK_DRAWS = 2**20, 1000
 _WITH_CHECKSUM = ZstdCodec(level=0, checksum=True)
 _CONVERGED = {None: -1, False: 0, True: 1}
