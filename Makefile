@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet
 
-.PHONY: demo test check lint types benchmark clean
+.PHONY: demo test test-slow check lint types benchmark clean
 
 demo: $(VENV)/.installed ## run sine_small as published and print Table 1 beside ours
 	$(BIN)/vihmc run sine_small --preset paper
@@ -12,7 +12,10 @@ demo: $(VENV)/.installed ## run sine_small as published and print Table 1 beside
 test: $(VENV)/.installed-dev ## run the tests
 	$(BIN)/python -m pytest -n 2
 
-check: lint types test ## what CI runs
+test-slow: $(VENV)/.installed-dev ## run the tests that take half a minute and more each
+	$(BIN)/python -m pytest -n 2 -m slow
+
+check: lint types test test-slow ## what CI runs
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
@@ -26,6 +29,8 @@ benchmark: $(VENV)/.installed-dev ## ratios on this machine, written to benchmar
 	$(BIN)/python benchmarks/burgers_force.py
 	$(INSTALL) -e '.[dev,benchmark]'
 	$(BIN)/python benchmarks/samplers.py sine_large linear --table
+	$(BIN)/python benchmarks/memory.py
+	$(BIN)/python benchmarks/kills.py
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

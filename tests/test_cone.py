@@ -283,6 +283,7 @@ def test_jax_arrays_of_the_problem_are_as_configured(x64, small_table, monkeypat
     np.testing.assert_array_equal(problem.fold(2).number, [0, 1] * 4 + [0])
 
 
+@pytest.mark.slow
 def test_a_run_without_files_reports_on_unseen_inputs(command, small_table, monkeypatch, tmp_path):
     monkeypatch.setenv("VIHMC_CACHE", str(small_table))
     monkeypatch.delenv("VIHMC_CONE_DATA", raising=False)

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -15,6 +17,7 @@ def test_own_model_runs_and_its_error_bars_make_sense(capsys):
     assert std[-3] > 1.3 * std[0], "far from the data the model is less sure"
 
 
+@pytest.mark.slow
 def test_own_operator_runs_and_learns():
     # In a process of its own, since it turns 64-bit floats on.
     script = ROOT / "examples" / "own_operator.py"

@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 
 from test_diagnostics import autoregressive
 from vihmc.modes import find_modes
@@ -32,6 +33,7 @@ def test_a_stray_chain_and_chains_that_all_disagree_are_named():
     assert apart.groups == tuple((chain,) for chain in range(8))
 
 
+@pytest.mark.slow
 def test_slow_chains_of_one_mode_are_not_split():
     splits = sum(len(find_modes(functions(0.95, chains=4, draws=200, seed=seed)).groups) > 1 for seed in range(100))
     assert splits <= 5

@@ -13,13 +13,16 @@ import numpy as np
 import pytest
 import zarr
 
-import vihmc.run_journal
+import vihmc.disk_chains
+import vihmc.files
 from vihmc.config import SamplerConfig, build_config, load_preset
+from vihmc.disk_chains import DiskChains, read_draws
 from vihmc.errors import InputError
 from vihmc.evaluation import run_problem
+from vihmc.pace import Pace
 from vihmc.problems import build_problem
 from vihmc.run_directory import create_run_directory, locked
-from vihmc.run_journal import DiskChains, Pace, RunJournal, read_draws
+from vihmc.run_journal import RunJournal
 from vihmc.samplers import sample
 
 SHORT = ["vi.map_steps=40", "vi.num_steps=60", "vi.record_every=20", "vi.num_bound_samples=4"]
@@ -51,7 +54,7 @@ class Fuse:
 
     def __init__(self, monkeypatch, count):
         self._left = count
-        save_tree = vihmc.run_journal.save_tree
+        save_tree = vihmc.files.save_tree
 
         def save(path, tree):
             self._left -= 1
@@ -59,7 +62,7 @@ class Fuse:
                 raise Killed
             save_tree(path, tree)
 
-        monkeypatch.setattr(vihmc.run_journal, "save_tree", save)
+        monkeypatch.setattr(vihmc.files, "save_tree", save)
 
 
 def run(path, problem, config):
@@ -123,13 +126,13 @@ def test_chains_that_forget_where_they_were_are_noticed(tmp_path, monkeypatch):
     with jax.enable_x64(config.precision == "float64"):
         problem = build_problem(config.problem)
         run(tmp_path / "whole", problem, config)
-        load_tree = vihmc.run_journal.load_tree
+        load_tree = vihmc.files.load_tree
 
         def forget(path, like):
             state = load_tree(path, like)
             return state._replace(loop=like.loop) if path.name == "hmc_draws.npz" else state
 
-        monkeypatch.setattr(vihmc.run_journal, "load_tree", forget)
+        monkeypatch.setattr(vihmc.files, "load_tree", forget)
         for _ in range(40):
             with monkeypatch.context() as patch:
                 Fuse(patch, 4)
@@ -162,7 +165,7 @@ def test_more_draws_are_those_of_a_longer_run(x64, tmp_path, linear_gaussian):
 
 def test_very_long_chains_are_held_in_part_and_summed_whole(x64, tmp_path, linear_gaussian, monkeypatch):
     (tmp_path / "checkpoints").mkdir()
-    monkeypatch.setattr(vihmc.run_journal, "MAX_HELD", 10)
+    monkeypatch.setattr(vihmc.disk_chains, "MAX_HELD", 10)
     held = draw(linear_gaussian, DiskChains(tmp_path, "hmc"), 23).chains
     whole = draw(linear_gaussian, None, 23).chains
     assert held.every == 5
@@ -252,6 +255,7 @@ def test_kill_9_and_resume(tmp_path, uninterrupted):
     assert summaries[1]["seconds"]["vi"] > 0
 
 
+@pytest.mark.slow
 def test_ctrl_c_commits_and_says_how_to_go_on(tmp_path, uninterrupted):
     options = [word for setting in QUICK for word in ("--set", setting)]
     process = start(tmp_path, "run", "sine_small", *options, "--out", "stopped")
@@ -272,6 +276,7 @@ def test_ctrl_c_commits_and_says_how_to_go_on(tmp_path, uninterrupted):
     assert differences(uninterrupted[0], tmp_path / "stopped") == []
 
 
+@pytest.mark.slow
 def test_a_full_disk_costs_nothing(tmp_path, uninterrupted):
     # A limit on the size of a file is the system's own error at the same place as a full disk.
     options = [word for setting in QUICK for word in ("--set", setting)]

@@ -44,6 +44,7 @@ def test_the_small_network_can_be_the_true_function(x64):
     )
 
 
+@pytest.mark.slow
 def test_table_1_is_reproduced_and_the_elbo_does_better(x64):
     published, elbo = run_paper("published", reference=True), run_paper("elbo", reference=False)
     mean, _ = _moments(published, VI)

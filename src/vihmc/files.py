@@ -41,6 +41,13 @@ def load_arrays(path: Path) -> dict[str, np.ndarray]:
         raise InputError(f"`{path}` must be a NumPy archive that can be read, got: {reason(error)}.") from None
 
 
+def check_has(file: Path, arrays: Mapping[str, Any], needed: tuple[str, ...]) -> None:
+    """Refuse an archive in which something is missing."""
+    missing = [name for name in needed if name not in arrays]
+    if missing:
+        raise InputError(f"`{file}` must be of this version, got one without {', '.join(missing)}.")
+
+
 def save_json(path: Path, value: Any) -> None:
     """Store plain values; a number that is not finite becomes null, as JSON has no NaN."""
     write_atomically(path, json.dumps(_finite(value), indent=2, ensure_ascii=False) + "\n")

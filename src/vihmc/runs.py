@@ -13,6 +13,7 @@ from vihmc.config import Config
 from vihmc.console import print_outcome, print_verdicts, table_1
 from vihmc.errors import InputError, Interrupted
 from vihmc.evaluation import RunResult, check_run, run_problem
+from vihmc.pace import Pace
 from vihmc.plots import run_figures
 from vihmc.problems import Problem, build_problem, resolve_problem
 from vihmc.problems.cone import NO_FILES, STAND_IN
@@ -29,7 +30,7 @@ from vihmc.run_directory import (
     read_begun,
     read_config,
 )
-from vihmc.run_journal import Pace, RunJournal, check_whole
+from vihmc.run_journal import RunJournal, check_whole
 from vihmc.storage import load_fit_of, save_figures, save_predictions, save_summary
 from vihmc.summary import summarise
 from vihmc.vi import VIResult

@@ -8,12 +8,13 @@ import zarr
 from matplotlib.figure import Figure
 
 from vihmc.config import Config, build_config, read_toml
+from vihmc.disk_chains import STORES, reading
 from vihmc.errors import InputError
 from vihmc.evaluation import HMC, VI, VIHMC, RunResult
 from vihmc.files import save_arrays, save_json
 from vihmc.operator import OperatorPosterior
 from vihmc.posterior import Posterior
-from vihmc.run_journal import STORES, load_fit, reading
+from vihmc.stage_files import load_fit
 from vihmc.vi import VIResult
 
 

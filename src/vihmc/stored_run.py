@@ -19,6 +19,7 @@ from jaxtyping import Array
 
 from vihmc import predict as prediction
 from vihmc.config import Config
+from vihmc.disk_chains import STORES, DiskChains, reading
 from vihmc.errors import InputError
 from vihmc.evaluation import HMC, VI, VIHMC, vi_draws
 from vihmc.files import load_json
@@ -28,7 +29,8 @@ from vihmc.posterior import check_inputs_like
 from vihmc.predict import Prediction
 from vihmc.problems import Problem, build_problem
 from vihmc.run_directory import read_config
-from vihmc.run_journal import STORES, DiskChains, check_whole, load_fit, load_kept, reading
+from vihmc.run_journal import check_whole
+from vihmc.stage_files import load_fit, load_selected
 from vihmc.subspace import Subspace, whole_space
 from vihmc.types import Inputs
 
@@ -145,7 +147,9 @@ class StoredRun:
             return whole_space(q.mean), vi_draws(q, self.config)
         stage = STAGES[method]
         chains, *_ = choose_chains(DiskChains(self.path, stage).collect(), getattr(self.config, stage))
-        space = whole_space(q.mean) if method == HMC else Subspace.of(load_kept(self.path / "scores.npz"), q.mean)
+        space = (
+            whole_space(q.mean) if method == HMC else Subspace.of(load_selected(self.path / "scores.npz").kept, q.mean)
+        )
         if chains.positions.shape[-1] != space.num_kept:
             raise InputError(
                 f"`{self.path / STORES[stage]}` must hold draws of the {space.num_kept} kept parameters, got "

@@ -1,0 +1,25 @@
+"""When a run writes its checkpoints."""
+
+import time
+
+
+class Pace:
+    """When to write: every few seconds, and at once if the run is asked to stop."""
+
+    def __init__(self, seconds: float = 10.0) -> None:
+        """Write every so many seconds."""
+        self._seconds, self._last, self._asked_to_stop = seconds, time.monotonic(), False
+
+    def ask_to_stop(self) -> None:
+        """Stop at the next checkpoint."""
+        self._asked_to_stop = True
+
+    def is_due(self) -> bool:
+        """Whether it is time."""
+        return self._asked_to_stop or time.monotonic() - self._last >= self._seconds
+
+    def on_written(self) -> None:
+        """Hear that a checkpoint was written; ends the run if it was asked to stop."""
+        self._last = time.monotonic()
+        if self._asked_to_stop:
+            raise KeyboardInterrupt

@@ -1,0 +1,62 @@
+"""The first two stages of a run as files: ``vi.npz`` and ``scores.npz``."""
+
+from pathlib import Path
+
+import jax.numpy as jnp
+
+from vihmc.errors import InputError
+from vihmc.files import check_has, load_arrays, reason, save_arrays
+from vihmc.journal import Selected
+from vihmc.mean_field import Bound, MeanField
+from vihmc.sensitivity import Scores
+from vihmc.vi import VIHistory, VIResult
+
+_CONVERGED = {None: -1, False: 0, True: 1}
+
+
+def save_selected(file: Path, selected: Selected) -> None:
+    """Store a second stage."""
+    save_arrays(file, {**selected.scores._asdict(), "kept": selected.kept})
+
+
+def load_selected(file: Path) -> Selected:
+    """Load a second stage.
+
+    Raises:
+        InputError: If the file is damaged or something else.
+    """
+    arrays = load_arrays(file)
+    check_has(file, arrays, ("values", "standard_error", "kept"))
+    if arrays["kept"].ndim != 1 or arrays["kept"].dtype.kind not in "iu":
+        raise InputError(f"`{file}` must hold indices of parameters, got {arrays['kept'].dtype}.")
+    return Selected(Scores(jnp.asarray(arrays["values"]), jnp.asarray(arrays["standard_error"])), arrays["kept"])
+
+
+def save_fit(file: Path, fitted: VIResult) -> None:
+    """Store a first stage."""
+    history = {f"history_{name}": value for name, value in fitted.history._asdict().items()}
+    bounds = {"elbo": fitted.elbo, "elbo_of_prior": fitted.elbo_of_prior, "kl_weight": fitted.kl_weight}
+    converged = _CONVERGED[fitted.converged]
+    save_arrays(file, {"mean": fitted.q.mean, "std": fitted.q.std, "converged": converged, **bounds, **history})
+
+
+def load_fit(file: Path) -> VIResult:
+    """Load a first stage.
+
+    Raises:
+        InputError: If the file is damaged or something else.
+    """
+    arrays = load_arrays(file)
+    names = [f"history_{name}" for name in VIHistory._fields]
+    check_has(file, arrays, ("mean", "std", "elbo", "elbo_of_prior", "converged", *names))
+    try:
+        return VIResult(
+            q=MeanField(jnp.asarray(arrays["mean"]), jnp.asarray(arrays["std"])),
+            history=VIHistory(*(arrays[name] for name in names)),
+            elbo=Bound(*arrays["elbo"].tolist()),
+            elbo_of_prior=Bound(*arrays["elbo_of_prior"].tolist()),
+            converged={value: key for key, value in _CONVERGED.items()}[int(arrays["converged"])],
+            kl_weight=float(arrays.get("kl_weight", 1.0)),
+        )
+    except (TypeError, ValueError, KeyError) as error:
+        raise InputError(f"`{file}` must hold a fit, got something else: {reason(error)}.") from None
