@@ -53,6 +53,7 @@ def test_a_run_leaves_everything_it_promises(command, tmp_path):
         assert picture[..., :3].std() > 0.02
 
 
+@pytest.mark.slow
 def test_a_stored_config_repeats_the_run(command, tmp_path):
     options = (*QUICK, "--draws", 30, "--chains", 2, "--set", "vi.num_steps=500", "--threshold", 0.8)
     assert command("run", "sine_large", *options, "--out", "first")[0] == 0
@@ -159,6 +160,7 @@ def test_one_chain_of_one_draw_still_ends_well(command):
     assert "Do not trust the chains of hmc: chains of length 1 are too short to judge" in out
 
 
+@pytest.mark.slow
 def test_a_small_operator_whole(command, tmp_path, monkeypatch):
     monkeypatch.setenv("VIHMC_CACHE", str(tmp_path / "cache"))
     short = ("--set", "vi.map_steps=1000", "--set", "vi.num_steps=1500", "--set", "hmc.max_integration_steps=20")

@@ -334,7 +334,8 @@ def test_left_out_functions_never_enter_the_fit(x64, small_table, monkeypatch):
     # What is left out may be anything: changed beyond recognition, its own prediction stays the same bit by bit.
     posterior = problem.posterior
     changed = posterior.targets.at[1::2].set(7.0)  # those of fold 1
-    other = replace(problem, posterior=replace(posterior, targets=changed).reweighted(posterior.weights))
+    changed_posterior = replace(posterior, targets=changed, factors=posterior.factors._replace(values=changed))
+    other = replace(problem, posterior=changed_posterior.reweighted(posterior.weights))
     after = leave_out(other, folds, config, Observer(), Journal())
     for method in ("vi", "vihmc"):
         old, new = (getattr(result, method).mean for result in (before, after))

@@ -9,6 +9,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 
+@pytest.mark.slow
 def test_own_model_runs_and_its_error_bars_make_sense(capsys):
     runpy.run_path(str(ROOT / "examples" / "own_model.py"), run_name="__main__")
     rows = re.findall(r"x = ([+-]\d): y = ([+-]\d+\.\d+) ± (\d+\.\d+)", capsys.readouterr().out)

@@ -132,7 +132,7 @@ def check_directory(path, code):
         assert not path.exists()
 
 
-@settings(FUZZ, max_examples=220)
+@settings(FUZZ, max_examples=330)
 @given(tree=TREES, problem=PROBLEMS, with_data=st.booleans())
 def test_settings_of_any_form(nothing_runs, tree, problem, with_data):
     if with_data and problem.get("name") == "mlp":
@@ -268,7 +268,7 @@ KINDS = st.sampled_from(["cut", "flip", "empty", "json", "list", "noise", "remov
 WHERE = st.floats(0, 1)
 
 
-@settings(FUZZ, max_examples=160)
+@settings(FUZZ, max_examples=70)
 @given(data=st.data(), kind=KINDS, where=WHERE)
 def test_damage_to_a_finished_run(tmp_path, finished, data, kind, where):
     name = data.draw(st.sampled_from(files_of(finished / "run")))
@@ -276,7 +276,7 @@ def test_damage_to_a_finished_run(tmp_path, finished, data, kind, where):
     check_damaged(tmp_path, finished, command, name, kind, where, is_finished=True)
 
 
-@settings(FUZZ, max_examples=30)
+@settings(FUZZ, max_examples=15)
 @given(data=st.data(), kind=KINDS, where=WHERE)
 def test_damage_to_a_run_that_goes_on(tmp_path, finished, monkeypatch, data, kind, where):
     monkeypatch.setattr(runs, "run_figures", lambda _: {})  # most of the time, and nothing that reads
@@ -290,3 +290,11 @@ def test_an_undamaged_copy_passes_every_command(tmp_path, finished):
     for command in COMMANDS:
         assert check_damaged(tmp_path, finished, command, "report.html", "empty", 0.0, is_finished=True) == 0
     assert check_damaged(tmp_path, finished, "resume", "report.html", "empty", 0.0, is_finished=False) == 0
+
+
+@pytest.mark.slow
+@settings(FUZZ, max_examples=500)
+@given(data=st.data(), kind=KINDS, where=WHERE)
+def test_much_damage_to_a_finished_run(tmp_path, finished, data, kind, where):
+    name, command = data.draw(st.sampled_from(files_of(finished / "run"))), data.draw(st.sampled_from([*COMMANDS][:-1]))
+    check_damaged(tmp_path, finished, command, name, kind, where, is_finished=True)

@@ -507,6 +507,7 @@ def test_a_run_from_a_csv_file(x64, tmp_path, csv_file):
         assert np.sqrt(np.mean((method.prediction.mean - result.problem.validation_targets) ** 2)) < 4
 
 
+@pytest.mark.slow
 def test_an_operator_from_an_npz_file(x64, tmp_path):
     renamed = dict(zip(("u0", "where", "u"), operator_arrays(30).values(), strict=True))
     np.savez(tmp_path / "plate.npz", **renamed)

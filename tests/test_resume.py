@@ -233,6 +233,7 @@ def is_cost(key):
     return "seconds" in key or "memory" in key or key.endswith("per_second")
 
 
+@pytest.mark.slow
 def test_kill_9_and_resume(tmp_path, uninterrupted):
     options = [word for setting in QUICK for word in ("--set", setting)]
     killed = tmp_path / "killed"

@@ -100,6 +100,7 @@ def test_the_command_predicts_from_a_file_to_a_file(command, finished, tmp_path)
     assert not (tmp_path / "R.npz").exists()
 
 
+@pytest.mark.slow
 def test_an_operator_predicts_at_other_locations(operator):
     run = vihmc.load(operator)
     stored = dict(np.load(operator / "predictions.npz", allow_pickle=False))
