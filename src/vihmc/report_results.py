@@ -65,6 +65,13 @@ def _coverage_meaning(run: FinishedRun, predictive: Tree) -> str:
     with_noise = say("With the noise counted it holds {}.", show_share(noisy))
     if coverage is None:
         return with_noise
+    if run.summary.branch("data") and noisy is not None:
+        # Validation targets of one's own are observations: the band of the function is not meant to hold them.
+        near = abs(noisy - wanted) <= TOO_NARROW
+        judgement = (
+            "about as often as it should" if near else "too seldom" if noisy < wanted else "more often than needed"
+        )
+        return sentences("The data have noise, which this band leaves out.", f"{with_noise[:-1]}: {judgement}.")
     if coverage > wanted + TOO_WIDE:
         judgement = f"More than {level(run)}: error bars are on the wide side."
     elif coverage >= wanted - TOO_NARROW:
