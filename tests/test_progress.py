@@ -113,7 +113,7 @@ def test_time_spent_before_an_interruption_counts(clocks, tmp_path):
     second = RunObserver(Console(file=io.StringIO()), tmp_path)
     assert second.seconds == {"vi": 30.0}
     with second.stage("vi", 10):
-        pass
+        assert read_progress(tmp_path / "progress.json")["stage"]["done"] == 5
     assert second.seconds["vi"] == pytest.approx(30, abs=1)
 
 

@@ -94,12 +94,14 @@ class RunObserver(Observer):
         """Show on `console`, write to the run directory `path`."""
         super().__init__()
         self._console, self._file = console, None if path is None else path / "progress.json"
+        self._earlier: dict[str, Any] = {}
         if self._file is not None and self._file.exists():
             # A damaged file costs what was known about time, and nothing else.
             with suppress(InputError):
                 earlier = read_progress(self._file)
                 self.seconds |= earlier["seconds"]
                 self.peak_memory_gb |= earlier["peak_memory_gb"]
+                self._earlier = earlier["stage"] or {}
         columns = (TextColumn("{task.description:<17}"), BarColumn(bar_width=10), TextColumn("{task.fields[words]}"))
         self._bars = Bars(*columns, console=console) if console.is_terminal else None
         self._task: TaskID | None = None
@@ -121,6 +123,9 @@ class RunObserver(Observer):
     def stage(self, name: str, total: int) -> Iterator[None]:
         """Show a stage from its beginning to its end."""
         self._stage = stage = StageProgress(name, total)
+        # Until the first report, what an interrupted run had come to.
+        if self._earlier.get("name") == name and isinstance(self._earlier.get("done"), int):
+            stage.done = min(self._earlier["done"], total)
         self._last_line = time.monotonic()
         if self._bars is not None:
             self._task = self._bars.add_task(stage.title, total=total, words="")
