@@ -1,7 +1,7 @@
 """Kill runs at random moments, resume them, and compare what comes out with a run that was never interrupted.
 
     python benchmarks/kills.py                       20 kills over sine_large and burgers --preset quick
-    python benchmarks/kills.py --kills 6 --seed 1
+    python benchmarks/kills.py burgers --kills 10    one of them; the results of the other stay
 
 Writes benchmarks/results/kills.json: when each kill struck, and whether every array is the same, bit by bit.
 """
@@ -39,7 +39,7 @@ def arrays_of(path: Path) -> dict:
 
 def without_costs(value):
     if isinstance(value, dict):
-        costs = ("seconds", "memory")
+        costs = ("second", "memory")
         return {key: without_costs(item) for key, item in value.items() if not any(cost in key for cost in costs)}
     return value
 
@@ -114,12 +114,15 @@ def run(name: str, num_kills: int, rng: random.Random, folder: Path) -> dict:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", default=list(RUNS), help="which runs: sine_large, burgers")
     parser.add_argument("--kills", type=int, default=20, help="in all")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     rng = random.Random(arguments.seed)
-    shares = {"sine_large": arguments.kills // 2, "burgers": arguments.kills - arguments.kills // 2}
+    file = RESULTS / "kills.json"
+    results = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     with tempfile.TemporaryDirectory() as folder:
-        results = {name: run(name, count, rng, Path(folder)) for name, count in shares.items()}
-    (RESULTS / "kills.json").write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+        for name in arguments.names:
+            results[name] = run(name, arguments.kills // len(arguments.names), rng, Path(folder))
+    file.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
     sys.exit(any(result["differences"] for result in results.values()))
