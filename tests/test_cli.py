@@ -141,6 +141,7 @@ def test_help_does_not_load_jax():
     assert "--preset" in result.stdout
 
 
+@pytest.mark.slow
 def test_a_file_changes_the_settings_of_its_problem(command, tmp_path):
     (tmp_path / "mine.toml").write_text('[problem]\nname = "sine_large"\n[hmc]\nnum_chains = 3\n')
     assert command("run", "mine.toml", *QUICK, "--draws", 1, "--set", "vi.num_steps=50", "--out", "out")[0] == 0

@@ -317,6 +317,7 @@ def test_a_run_without_files_reports_on_unseen_inputs(command, small_table, monk
         assert matplotlib.image.imread(tmp_path / "here" / "figures" / f"{figure}.png").size > 10_000
 
 
+@pytest.mark.slow
 def test_left_out_functions_never_enter_the_fit(x64, small_table, monkeypatch):
     monkeypatch.setenv("VIHMC_CACHE", str(small_table))
     lengths = {"num_warmup": 100, "num_draws": 5, "num_chains": 2, "max_integration_steps": 3, "metric": "q"}

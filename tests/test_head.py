@@ -221,6 +221,7 @@ def test_the_integral_is_the_exact_one(make):
 
 
 @pytest.mark.parametrize("make", [make_posterior, make_standardised])
+@pytest.mark.slow
 def test_the_last_layer_is_drawn_from_its_gaussian(make, thetas):
     """One position, many draws: mean and covariance against the exact ones, |z| < 5 each (false alarm 1e-5 in all)."""
     posterior = make()
@@ -261,6 +262,7 @@ def test_float32_is_good_to_a_few_thousandths_of_a_nat():
     np.testing.assert_allclose(values, expected, rtol=3e-6, atol=4e-3)
 
 
+@pytest.mark.slow
 def test_chains_without_the_last_layer_have_the_posterior_of_chains_with_it():
     """A hard comparison needs long chains; moments of predictions agree within 5 Monte Carlo errors, 8 z-values."""
     from vihmc.diagnostics import assess

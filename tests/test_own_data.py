@@ -497,6 +497,7 @@ def config_of(path, *overrides):
     return build_config(load_preset(settings["problem"]["name"], "quick"), settings, overrides=[*SHORT, *overrides])
 
 
+@pytest.mark.slow
 def test_a_run_from_a_csv_file(x64, tmp_path, csv_file):
     (tmp_path / "my.toml").write_text(starter_toml("mlp", tmp_path / "wing.csv"))
     config = config_of(tmp_path / "my.toml", "problem.hidden=[6]", "problem.noise_std=0.5")

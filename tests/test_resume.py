@@ -95,7 +95,12 @@ def differences(one, other):
     ]
 
 
-@pytest.mark.parametrize("case", CASES)
+SLOW = ("in lanes, head integrated out", "small, adapted, with a reference from several fits")
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=[pytest.mark.slow] if case in SLOW else []) for case in CASES]
+)
 def test_a_run_broken_off_at_commit_after_commit_is_the_same_run(tmp_path, monkeypatch, case):
     name, settings = CASES[case]
     config = build_config(load_preset(name), overrides=[*SHORT, *settings])
