@@ -141,12 +141,12 @@ class _replacing:
 
     def __exit__(self, kind: Any, *_: object) -> None:
         try:
+            with self._file:
+                if kind is None:
+                    self._file.flush()
+                    os.fsync(self._file.fileno())
             if kind is None:
-                self._file.flush()
-                os.fsync(self._file.fileno())
+                self._temporary.replace(self._path)
         finally:
-            self._file.close()
-        if kind is None:
-            self._temporary.replace(self._path)
-        else:
+            # Gone if it has taken its place; else nobody needs it, whatever went wrong.
             self._temporary.unlink(missing_ok=True)
