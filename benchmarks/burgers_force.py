@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from vihmc.config import build_config, load_preset
+from vihmc.config_files import build_config, load_preset
 from vihmc.memory import peak_memory_gb
 from vihmc.operator import OperatorPosterior
 from vihmc.pairs import gram_form

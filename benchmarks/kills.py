@@ -1,4 +1,4 @@
-"""Kill runs at random moments, resume them, and compare what comes out with a run that was never interrupted.
+"""Kill runs at random moments of every stage, resume them, and compare with a run that was never interrupted.
 
     python benchmarks/kills.py                       20 kills over sine_large and burgers --preset quick
     python benchmarks/kills.py burgers --kills 10    one of them; the results of the other stay
@@ -23,7 +23,8 @@ import zarr
 RESULTS = Path(__file__).parent / "results"
 COMMAND = [sys.executable, "-m", "vihmc"]
 RUNS = {"sine_large": ["sine_large"], "burgers": ["burgers", "--preset", "quick"]}
-STAGES = ("vi", "sensitivity", "hmc", "prediction")
+STAGES = {"vi": 0.35, "sensitivity": 0.1, "hmc": 0.4, "prediction": 0.15}
+"""Share of the kills that strike each of them."""
 
 
 def arrays_of(path: Path) -> dict:
@@ -53,15 +54,37 @@ def differences(one: Path, other: Path) -> list[str]:
     return sorted(found)
 
 
-def stage_of(path: Path) -> str:
-    """Where the run is, or was."""
+def progress_of(path: Path) -> tuple[str, float, str]:
+    """Stage of a run, the share of it that is done, and both in words."""
     try:
         stage = json.loads((path / "progress.json").read_text())["stage"]
     except (OSError, ValueError):
-        return "before the first stage"
+        return "", 0.0, "before the first stage"
     if stage is None:
-        return "between stages"
-    return f"{stage['name']}, {stage['done']} of {stage['total']}"
+        return "", 0.0, "between stages"
+    return stage["name"], stage["done"] / stage["total"], f"{stage['name']}, {stage['done']} of {stage['total']}"
+
+
+def choose_moments(num_kills: int, rng: random.Random) -> list[tuple[str, float]]:
+    """Stages and shares of them, in the order in which a run comes to them."""
+    names = [name for name, share in STAGES.items() for _ in range(max(1, round(share * num_kills)))]
+    names = (names + ["hmc"] * num_kills)[:num_kills]
+    order = list(STAGES)
+    moments = [(name, rng.random() if name in ("vi", "hmc") else 0.0) for name in names]
+    return sorted(moments, key=lambda moment: (order.index(moment[0]), moment[1]))
+
+
+def wait_for(process: subprocess.Popen, path: Path, moment: tuple[str, float], rng: random.Random) -> None:
+    """Return somewhat after the run has come to a moment, or when it has ended."""
+    order, began = list(STAGES), time.time()
+    while process.poll() is None:
+        # What an earlier process has reported does not count.
+        is_fresh = (path / "progress.json").exists() and (path / "progress.json").stat().st_mtime > began
+        name, share, _ = progress_of(path)
+        if is_fresh and name and (order.index(name), share) >= (order.index(moment[0]), moment[1]):
+            break
+        time.sleep(0.01)
+    time.sleep(rng.uniform(0, 2))
 
 
 def start(arguments: list[str], environment: dict) -> subprocess.Popen:
@@ -78,38 +101,25 @@ def run(name: str, num_kills: int, rng: random.Random, folder: Path) -> dict:
     assert process.returncode == 0, error
     seconds = time.perf_counter() - began
     print(f"{name}: {seconds:.0f} s without interruption", flush=True)
-    kills, attempts = [], 0
-    while len(kills) < num_kills:
-        # The rest of the run is shared among the kills that are left, so that all stages are struck.
-        share = 2 * seconds / (num_kills + 1)
-        arguments = ["resume", str(killed)] if (killed / "config.toml").exists() else None
-        process = start(arguments or ["run", *RUNS[name], "--out", str(killed)], environment)
-        wait = rng.uniform(2, 8 + share)
-        try:
-            error = process.communicate(timeout=wait)[1]
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGKILL)
-            process.communicate()
-            kills.append({"after_seconds": round(wait, 2), "stage": stage_of(killed)})
-            print(f"    kill {len(kills)} after {wait:.1f} s, in {kills[-1]['stage']}", flush=True)
-            continue
-        assert process.returncode == 0, error
-        # It finished before the kill: once more from the beginning.
-        assert differences(whole, killed) == []
-        attempts += 1
-        killed.rename(folder / f"{name}-finished-{attempts}")
+    kills = []
+    for moment in choose_moments(num_kills, rng):
+        begun = (killed / "config.toml").exists()
+        process = start(["resume", str(killed)] if begun else ["run", *RUNS[name], "--out", str(killed)], environment)
+        wait_for(process, killed, moment, rng)
+        if process.poll() is not None:  # it was at its end before the kill
+            assert process.returncode == 0, process.communicate()[1]
+            break
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        kills.append(progress_of(killed)[2])
+        print(f"    kill {len(kills)} in {kills[-1]}", flush=True)
     if not (killed / "summary.json").exists():
         process = start(["resume", str(killed)], environment)
         error = process.communicate()[1]
         assert process.returncode == 0, error
     found = differences(whole, killed)
     print(f"{name}: {found or 'identical'}", flush=True)
-    return {
-        "seconds_without_interruption": seconds,
-        "kills": kills,
-        "runs_finished": attempts + 1,
-        "differences": found,
-    }
+    return {"seconds_without_interruption": seconds, "kills": kills, "differences": found}
 
 
 if __name__ == "__main__":

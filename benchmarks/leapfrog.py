@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from vihmc.config import build_config, load_preset
+from vihmc.config_files import build_config, load_preset
 from vihmc.problems import build_problem
 from vihmc.samplers.chains import init_chains, run_chains
 from vihmc.samplers.hmc import hmc

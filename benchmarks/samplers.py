@@ -27,7 +27,8 @@ import numpy as np  # noqa: E402
 
 from vihmc import predict, sensitivity, vi  # noqa: E402
 from vihmc.assessment import find_probe  # noqa: E402
-from vihmc.config import SamplerConfig, build_config, load_preset  # noqa: E402
+from vihmc.config import SamplerConfig  # noqa: E402
+from vihmc.config_files import build_config, load_preset  # noqa: E402
 from vihmc.diagnostics import assess  # noqa: E402
 from vihmc.models.mlp import MLP  # noqa: E402
 from vihmc.posterior import Posterior  # noqa: E402

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from vihmc.config import BurgersConfig
 from vihmc.errors import InputError
+from vihmc.problem_config import BurgersConfig
 from vihmc.problems import build_problem
 from vihmc.problems.burgers import cache_name, generate, load_file, load_generated
 from vihmc.problems.burgers_solver import SPECTRA, interpolate, random_fields, solve

@@ -18,13 +18,14 @@ import pytest
 from rich.console import Console
 
 from vihmc.assessment import find_probe
-from vihmc.config import ConeConfig, build_config, load_preset
+from vihmc.config_files import build_config, load_preset
 from vihmc.console import print_outcome
 from vihmc.errors import InputError
 from vihmc.journal import Journal
 from vihmc.leave_out import leave_out
 from vihmc.pipeline import Observer
 from vihmc.posterior import Posterior
+from vihmc.problem_config import ConeConfig
 from vihmc.problems import build_problem, cone_flow
 from vihmc.problems.cone import NO_FILES, STAND_IN, TABLE_FILE
 from vihmc.problems.cone_data import CHECKSUMS, Records, load_directory, load_file, tabulate

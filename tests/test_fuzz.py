@@ -21,7 +21,9 @@ from hypothesis import strategies as st
 
 from vihmc import runs
 from vihmc.cli import main
-from vihmc.config import Config, build_config, known_problems, load_preset, read_toml, to_toml
+from vihmc.config import Config
+from vihmc.config_files import build_config, load_preset, read_toml, to_toml
+from vihmc.presets import known_problems
 
 FUZZ = settings(
     deadline=None,

@@ -14,12 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vihmc.config import DeepONetConfig, MLPConfig, build_config, load_preset, read_toml
+from vihmc.config_files import build_config, load_preset, read_toml
 from vihmc.errors import InputError
 from vihmc.evaluation import run_problem
 from vihmc.models.features import Scaling, is_constant
 from vihmc.models.standardised import Standardised
 from vihmc.pipeline import infer
+from vihmc.problem_config import DeepONetConfig, MLPConfig
 from vihmc.problems import build_problem, resolve_problem
 from vihmc.problems.columns import choose_names, load_regression
 from vihmc.problems.csv_columns import parse_csv

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from finished_runs import copy_run, shared_run
-from vihmc.compare import compare_runs, comparison_table, write_comparison
-from vihmc.compare_page import build_comparison
-from vihmc.config import build_config, load_preset, read_toml
+from vihmc.config_files import build_config, load_preset, read_toml
 from vihmc.errors import InputError
-from vihmc.finished import FinishedRun, Tree, read_run
-from vihmc.report import build_report, write_report
-from vihmc.report_setup import find_command
+from vihmc.pages.compare import compare_runs, comparison_table, write_comparison
+from vihmc.pages.compare_page import build_comparison
+from vihmc.pages.finished import FinishedRun, Tree, read_run
+from vihmc.pages.report import build_report, write_report
+from vihmc.pages.report_setup import find_command
 
 VOID = {"img", "link", "meta"}
 HOSTILE = """</style><script>alert("1")</script><img src=x onerror='alert(1)'>&amp;"""

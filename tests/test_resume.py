@@ -15,7 +15,8 @@ import zarr
 
 import vihmc.disk_chains
 import vihmc.files
-from vihmc.config import SamplerConfig, build_config, load_preset
+from vihmc.config import SamplerConfig
+from vihmc.config_files import build_config, load_preset
 from vihmc.disk_chains import DiskChains, read_draws
 from vihmc.errors import InputError
 from vihmc.evaluation import run_problem

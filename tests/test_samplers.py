@@ -10,7 +10,7 @@ from blackjax.mcmc.metrics import default_metric
 from jax.tree_util import Partial
 
 from vihmc import InputError, SamplerConfig, Subspace
-from vihmc.config import load_preset
+from vihmc.config_files import load_preset
 from vihmc.diagnostics import assess
 from vihmc.problems.sine import build
 from vihmc.samplers import draw_starts, run_chains, sample
@@ -469,7 +469,7 @@ def _scaled_normal(scales):
 
 
 def _sine(name):
-    from vihmc.config import SineConfig
+    from vihmc.problem_config import SineConfig
 
     return SineConfig(**load_preset(name)["problem"])
 

@@ -2,7 +2,7 @@ import jax
 import numpy as np
 import pytest
 
-from vihmc.config import build_config, load_preset
+from vihmc.config_files import build_config, load_preset
 from vihmc.console import _moments
 from vihmc.evaluation import HMC, VI, VIHMC, run_problem
 from vihmc.problems import build_problem

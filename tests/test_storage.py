@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from vihmc import vi
-from vihmc.config import build_config, load_preset
+from vihmc.config_files import build_config, load_preset
 from vihmc.errors import InputError
 from vihmc.files import load_arrays, load_json, load_tree, remove_parts, save_arrays, save_json, save_tree
 from vihmc.problems import build_problem

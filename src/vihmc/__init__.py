@@ -9,14 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vihmc.config import (
-        MethodConfig,
-        PredictionConfig,
-        SamplerConfig,
-        SelectionConfig,
-        SensitivityConfig,
-        VIConfig,
-    )
+    from vihmc.config import MethodConfig, PredictionConfig, SamplerConfig, SelectionConfig, SensitivityConfig, VIConfig
     from vihmc.errors import InputError
     from vihmc.layout import ParamLayout
     from vihmc.models.deeponet import DeepONet

@@ -206,7 +206,7 @@ def init(
 @app.command()
 def report(directory: Directory) -> None:
     """Write the report of a finished run anew: one page, DIRECTORY/report.html, that needs nothing else."""
-    from vihmc.report import write_report
+    from vihmc.pages.report import write_report
 
     print(f"The report is in {write_report(directory)}")
 
@@ -219,7 +219,7 @@ def compare(
     """Put runs side by side, in a table and on a page."""
     from rich.console import Console
 
-    from vihmc.compare import compare_runs, comparison_table, write_comparison
+    from vihmc.pages.compare import compare_runs, comparison_table, write_comparison
 
     console = Console()
     comparison = compare_runs(directories)
@@ -256,7 +256,7 @@ def _end(message: str, code: int = 2) -> None:
 
 
 def _build_config(problem: str, preset: str, flags: dict[str, Any], settings: list[str]) -> "Config":
-    from vihmc.config import build_config, load_preset, read_toml
+    from vihmc.config_files import build_config, load_preset, read_toml
     from vihmc.errors import InputError
 
     from_file = read_toml(Path(problem)) if problem.endswith(".toml") else {}

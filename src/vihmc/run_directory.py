@@ -32,7 +32,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from vihmc.config import Config, build_config, read_toml, to_toml
+from vihmc.config import Config
+from vihmc.config_files import build_config, read_toml, to_toml
 from vihmc.errors import InputError
 from vihmc.files import load_json, remove_parts, save_json, write_atomically
 from vihmc.problems import Problem

@@ -14,11 +14,11 @@ from vihmc.console import print_outcome, print_verdicts, table_1
 from vihmc.errors import InputError, Interrupted
 from vihmc.evaluation import RunResult, check_run, run_problem
 from vihmc.pace import Pace
+from vihmc.pages.report import write_report
 from vihmc.plots import run_figures
 from vihmc.problems import Problem, build_problem, resolve_problem
 from vihmc.problems.cone import NO_FILES, STAND_IN
 from vihmc.progress import RunObserver
-from vihmc.report import write_report
 from vihmc.run_directory import (
     allow_config,
     begin,

@@ -11,11 +11,14 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from vihmc.config import Config, ProblemConfig, Settings, build_config, load_preset, toml_lines
+from vihmc.config import Config
+from vihmc.config_files import build_config, load_preset, toml_lines
 from vihmc.errors import InputError
+from vihmc.problem_config import ProblemConfig
 from vihmc.problems.columns import ARRAY_NAMES, Choice, choose_names
 from vihmc.problems.data_file import DataFile, read_data_file
 from vihmc.problems.operator_data import OperatorNames, fit_together, read_operator_file
+from vihmc.settings import Settings
 
 Kind = Literal["mlp", "deeponet"]
 

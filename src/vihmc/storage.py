@@ -7,7 +7,8 @@ import jax
 import zarr
 from matplotlib.figure import Figure
 
-from vihmc.config import Config, build_config, read_toml
+from vihmc.config import Config
+from vihmc.config_files import build_config, read_toml
 from vihmc.disk_chains import STORES, reading
 from vihmc.errors import InputError
 from vihmc.evaluation import HMC, VI, VIHMC, RunResult

@@ -10,10 +10,10 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from vihmc.config import BurgersConfig
 from vihmc.errors import InputError
 from vihmc.models.features import PeriodicFeatures
 from vihmc.operator import OperatorPosterior
+from vihmc.problem_config import BurgersConfig
 from vihmc.problems.burgers_solver import SPECTRA, interpolate, random_fields, solve
 from vihmc.problems.cache import cached
 from vihmc.problems.networks import build_operator

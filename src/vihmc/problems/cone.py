@@ -12,9 +12,9 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from vihmc.config import ConeConfig
 from vihmc.errors import InputError
 from vihmc.operator import OperatorPosterior
+from vihmc.problem_config import ConeConfig
 from vihmc.problems import cone_flow
 from vihmc.problems.cache import cached
 from vihmc.problems.cone_data import VARIABLE, Spectra, find_directory, load_directory, tabulate

@@ -11,10 +11,10 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from vihmc.config import DeepONetConfig
 from vihmc.errors import InputError
 from vihmc.models.features import Chained, PeriodicFeatures, Scaling
 from vihmc.operator import OperatorPosterior
+from vihmc.problem_config import DeepONetConfig
 from vihmc.problems import own_data
 from vihmc.problems.data_file import DataFile
 from vihmc.problems.networks import build_operator

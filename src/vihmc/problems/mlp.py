@@ -10,12 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from vihmc.config import MLPConfig
 from vihmc.errors import InputError
 from vihmc.models.features import Scaling
 from vihmc.models.mlp import MLP
 from vihmc.models.standardised import Standardised
 from vihmc.posterior import Posterior
+from vihmc.problem_config import MLPConfig
 from vihmc.problems import own_data
 from vihmc.problems.columns import Columns, Regression, choose_names, load_regression
 from vihmc.problems.data_file import DataFile, read_data_file

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from jaxtyping import Array
 
-from vihmc.config import BurgersConfig, ConeConfig, DeepONetConfig
 from vihmc.models.deeponet import DeepONet
+from vihmc.problem_config import BurgersConfig, ConeConfig, DeepONetConfig
 
 
 def build_operator(

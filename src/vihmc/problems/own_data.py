@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vihmc.config import DeepONetConfig, MLPConfig, OwnDataConfig
 from vihmc.errors import InputError
 from vihmc.models.features import Scaling, is_constant
+from vihmc.problem_config import DeepONetConfig, MLPConfig, OwnDataConfig
 from vihmc.problems.data_file import DataFile
 
 MIN_TRAINING = 2

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Array
 
-from vihmc.config import BurgersConfig, ConeConfig, DeepONetConfig, MLPConfig, ProblemConfig, Settings, SineConfig
 from vihmc.posterior import Posterior
+from vihmc.problem_config import BurgersConfig, ConeConfig, DeepONetConfig, MLPConfig, ProblemConfig, SineConfig
+from vihmc.settings import Settings
 from vihmc.types import Inputs, Key, Params
 
 

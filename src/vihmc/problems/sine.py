@@ -13,9 +13,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from vihmc.config import SineConfig
 from vihmc.models.mlp import MLP
 from vihmc.posterior import Posterior
+from vihmc.problem_config import SineConfig
 from vihmc.problems.problem import Problem
 
 

@@ -1,12 +1,12 @@
 """The part of a report on what came out: key figures, predictions, what matters, the fit."""
 
 from vihmc.evaluation import VIHMC
-from vihmc.finished import FinishedRun, Tree
-from vihmc.formats import clean, say, sentences, show_count, show_number, show_seconds, show_share
-from vihmc.markup import Markup, join
-from vihmc.page import Card, Section, bar, cards, details, paragraph, section, table
-from vihmc.report_chains import ESS, RHAT, WORDS
-from vihmc.report_figures import leaf_title, level, show_figures
+from vihmc.pages.finished import FinishedRun, Tree
+from vihmc.pages.formats import clean, say, sentences, show_count, show_number, show_seconds, show_share
+from vihmc.pages.markup import Markup, join
+from vihmc.pages.page import Card, Section, bar, cards, details, paragraph, section, table
+from vihmc.pages.report_chains import ESS, RHAT, WORDS
+from vihmc.pages.report_figures import leaf_title, level, show_figures
 
 FEW_PARAMETERS, FEW_ARRAYS = 20, 12
 TOO_NARROW, TOO_WIDE = 0.05, 0.04

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from vihmc.finished import FinishedRun, Method
-from vihmc.formats import show_number, show_share
+from vihmc.pages.finished import FinishedRun, Method
+from vihmc.pages.formats import show_number, show_share
 
 
 class Quantity(NamedTuple):

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from vihmc.evaluation import VIHMC
-from vihmc.finished import FinishedRun, Method
-from vihmc.formats import say, sentences, show_count, show_number, show_share
-from vihmc.markup import Markup, join
-from vihmc.page import paragraph, picture
-from vihmc.pictures import read_picture
+from vihmc.pages.finished import FinishedRun, Method
+from vihmc.pages.formats import say, sentences, show_count, show_number, show_share
+from vihmc.pages.markup import Markup, join
+from vihmc.pages.page import paragraph, picture
+from vihmc.pages.pictures import read_picture
 
 
 class Words(NamedTuple):

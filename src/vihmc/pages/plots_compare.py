@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
 from vihmc.evaluation import HMC, VI, VIHMC
-from vihmc.finished import FinishedRun
+from vihmc.pages.finished import FinishedRun
 from vihmc.style import BLUE, GREEN, GREY, METHOD_STYLE, ORANGE, RED, finish
 
 COLORS = (BLUE, RED, GREEN, ORANGE, "#CC79A7", "#56B4E9", "black")

@@ -6,11 +6,11 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from vihmc.compare_page import build_comparison
-from vihmc.comparison import Comparison, Row, compare_runs
 from vihmc.errors import InputError
 from vihmc.files import write_atomically
-from vihmc.formats import UNKNOWN, clean
+from vihmc.pages.compare_page import build_comparison
+from vihmc.pages.comparison import Comparison, Row, compare_runs
+from vihmc.pages.formats import UNKNOWN, clean
 
 __all__ = ["Comparison", "compare_runs", "comparison_table", "write_comparison"]
 

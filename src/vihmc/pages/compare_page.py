@@ -1,9 +1,9 @@
 """The page of a comparison: like that of a report, for several runs."""
 
-from vihmc.comparison import Comparison, Row
-from vihmc.formats import UNKNOWN
-from vihmc.markup import Markup, tag
-from vihmc.page import (
+from vihmc.pages.comparison import Comparison, Row
+from vihmc.pages.formats import UNKNOWN
+from vihmc.pages.markup import Markup, tag
+from vihmc.pages.page import (
     Section,
     boxed_table,
     bullets,
@@ -16,9 +16,9 @@ from vihmc.page import (
     sections,
     table,
 )
-from vihmc.pictures import draw_picture
-from vihmc.plots_compare import overlay
-from vihmc.report_chains import verdict_badge
+from vihmc.pages.pictures import draw_picture
+from vihmc.pages.plots_compare import overlay
+from vihmc.pages.report_chains import verdict_badge
 
 FEW_SETTINGS = 20
 

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from vihmc.finished import FinishedRun, Method, Tree, as_number
-from vihmc.formats import clean, say, sentences, show_count, show_number, show_share
-from vihmc.markup import Markup, join, tag
-from vihmc.page import Section, badge, bullets, explained, paragraph, section, table
-from vihmc.report_figures import show_figures
+from vihmc.pages.finished import FinishedRun, Method, Tree, as_number
+from vihmc.pages.formats import clean, say, sentences, show_count, show_number, show_share
+from vihmc.pages.markup import Markup, join, tag
+from vihmc.pages.page import Section, badge, bullets, explained, paragraph, section, table
+from vihmc.pages.report_figures import show_figures
 from vihmc.verdict import (
     DIVERGENT_LIMIT,
     EBFMI_LIMIT,

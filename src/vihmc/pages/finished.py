@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from vihmc.config import read_toml
+from vihmc.config_files import read_toml
 from vihmc.errors import InputError
 from vihmc.evaluation import HMC, VI, VIHMC
 from vihmc.files import load_json
-from vihmc.formats import clean
+from vihmc.pages.formats import clean
 
 OPTIONAL_STAGES = {"reference": "reference.enabled", "leave_out": "leave_out.num_folds"}
 """Stages that may not have run, and the setting that says whether they did."""

@@ -3,13 +3,22 @@
 import math
 
 from vihmc.evaluation import VIHMC
-from vihmc.finished import FinishedRun, Method, Tree
-from vihmc.formats import clean, say, sentences, show_count, show_mean_and_std, show_number, show_seconds, show_share
-from vihmc.markup import Markup, join, tag
-from vihmc.page import Section, details, explained, paragraph, section, table
-from vihmc.quantities import QUANTITIES
-from vihmc.report_figures import show_figures
-from vihmc.report_results import FEW_PARAMETERS
+from vihmc.pages.finished import FinishedRun, Method, Tree
+from vihmc.pages.formats import (
+    clean,
+    say,
+    sentences,
+    show_count,
+    show_mean_and_std,
+    show_number,
+    show_seconds,
+    show_share,
+)
+from vihmc.pages.markup import Markup, join, tag
+from vihmc.pages.page import Section, details, explained, paragraph, section, table
+from vihmc.pages.quantities import QUANTITIES
+from vihmc.pages.report_figures import show_figures
+from vihmc.pages.report_results import FEW_PARAMETERS
 
 
 def describe_methods(run: FinishedRun) -> Section | None:

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from vihmc.errors import InputError
-from vihmc.finished import FinishedRun, Method, read_run
-from vihmc.formats import clean, say, show_count, show_number, show_seconds, show_setting, show_share
-from vihmc.quantities import QUANTITIES
+from vihmc.pages.finished import FinishedRun, Method, read_run
+from vihmc.pages.formats import clean, say, show_count, show_number, show_seconds, show_setting, show_share
+from vihmc.pages.quantities import QUANTITIES
 
 MAIN_SETTINGS = {
     "problem.name": ("problem",),

@@ -7,15 +7,15 @@ from pathlib import Path
 
 from vihmc.errors import InputError
 from vihmc.files import write_atomically
-from vihmc.finished import FinishedRun, read_run
-from vihmc.formats import clean, sentences, show_setting
-from vihmc.markup import Markup, tag
-from vihmc.page import Section, bullets, document, paragraph, section, sections
-from vihmc.report_chains import describe_chains, kind_of, verdict_badge
-from vihmc.report_figures import WORDS, show_figures
-from vihmc.report_methods import describe_methods, describe_parts, describe_published
-from vihmc.report_results import describe_fit, describe_predictions, describe_sensitivity, key_figures
-from vihmc.report_setup import describe_costs, describe_problem, describe_repetition, describe_settings
+from vihmc.pages.finished import FinishedRun, read_run
+from vihmc.pages.formats import clean, sentences, show_setting
+from vihmc.pages.markup import Markup, tag
+from vihmc.pages.page import Section, bullets, document, paragraph, section, sections
+from vihmc.pages.report_chains import describe_chains, kind_of, verdict_badge
+from vihmc.pages.report_figures import WORDS, show_figures
+from vihmc.pages.report_methods import describe_methods, describe_parts, describe_published
+from vihmc.pages.report_results import describe_fit, describe_predictions, describe_sensitivity, key_figures
+from vihmc.pages.report_setup import describe_costs, describe_problem, describe_repetition, describe_settings
 
 ADVICE = {
     "good": "Use the mean and the error bars.",

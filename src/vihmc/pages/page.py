@@ -5,9 +5,9 @@ from collections.abc import Collection, Sequence
 from importlib import resources
 from typing import NamedTuple
 
-from vihmc.formats import UNKNOWN
-from vihmc.markup import Markup, escape, join, tag
-from vihmc.pictures import Picture
+from vihmc.pages.formats import UNKNOWN
+from vihmc.pages.markup import Markup, escape, join, tag
+from vihmc.pages.pictures import Picture
 
 READABLE, COMFORTABLE = 0.48, 0.66
 """CSS pixels per pixel of a picture: where its letters are just large enough, and where they are like the text."""
@@ -35,7 +35,7 @@ class Card(NamedTuple):
 
 def document(title: str, *children: object) -> str:
     """A whole page."""
-    style = resources.files("vihmc").joinpath("page.css").read_text(encoding="utf-8")
+    style = resources.files("vihmc.pages").joinpath("page.css").read_text(encoding="utf-8")
     head = tag(
         "head",
         tag("meta", charset="utf-8"),

@@ -6,13 +6,14 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from vihmc.config import Config, build_config, load_preset, parse_override
+from vihmc.config import Config
+from vihmc.config_files import build_config, load_preset, parse_override
 from vihmc.errors import InputError
-from vihmc.finished import FinishedRun
-from vihmc.formats import clean, say, sentences, show_gigabytes, show_seconds, show_setting, show_share
-from vihmc.markup import Markup, join
-from vihmc.page import Section, bar, command, details, explained, paragraph, section, table
-from vihmc.report_results import total_seconds
+from vihmc.pages.finished import FinishedRun
+from vihmc.pages.formats import clean, say, sentences, show_gigabytes, show_seconds, show_setting, show_share
+from vihmc.pages.markup import Markup, join
+from vihmc.pages.page import Section, bar, command, details, explained, paragraph, section, table
+from vihmc.pages.report_results import total_seconds
 
 SETTINGS, COSTS, REPRODUCE = "Settings", "Costs", "How to reproduce"
 STAGES = {

@@ -1,0 +1,1 @@
+"""Pages for people who never open Python: the report of a run, and runs side by side."""
