@@ -37,7 +37,8 @@ def overlay(runs: Sequence[FinishedRun], labels: Sequence[str]) -> Figure | None
 def read_curves(path: Path) -> list[Curve]:
     """The curves of a run; none if it is not about curves, or its predictions cannot be read."""
     try:
-        with np.load(path / "predictions.npz", allow_pickle=False) as arrays:
+        # opened here, not by NumPy, which leaves the file open if it is no archive
+        with (path / "predictions.npz").open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             if "inputs" not in arrays.files:
                 return []
             x = np.asarray(arrays["inputs"], dtype=float)
