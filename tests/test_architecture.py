@@ -52,12 +52,14 @@ FLOORS = [
     {"pages.report_results", "pages.compare_page"},
     {"pages.report_methods", "pages.report_setup"},
     {"pages.report", "pages.compare"},
-    {"console", "progress", "predictions_file"},
+    {"table_1"},
+    {"console", "progress", "predictions_file", "runtime"},
     {"runs"},
+    {"reproduction"},
     {"cli"},
     {"__init__", "__main__"},
 ]
-ROOMS = {"samplers", "problems", "models"}
+ROOMS = {"samplers", "problems", "models", "reproduction"}
 """Packages whose files may import each other."""
 
 

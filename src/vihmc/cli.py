@@ -72,11 +72,13 @@ def run(
         "seed": seed,
     }
     config = _build_config(problem, preset, _given(flags), settings or [])
-    _configure_jax(config)
 
     from rich.console import Console
 
     from vihmc.runs import start_run
+    from vihmc.runtime import configure_jax
+
+    configure_jax(config)
 
     start_run(config, out=out, fit_from=fit_from, console=Console())
 
@@ -227,6 +229,43 @@ def compare(
     console.print(f"The page is in {write_comparison(comparison, out)}", soft_wrap=True)
 
 
+@app.command()
+def reproduce(
+    what: Annotated[str, typer.Argument(help="table1, cost, threshold, robustness, figures, or all.")] = "all",
+    preset: Annotated[
+        str,
+        typer.Option(help="paper (published networks and samplers; hours), or quick (small; a quarter of an hour)."),
+    ] = "quick",
+    out: Annotated[Path, typer.Option(help="Folder for all runs; those that are there are used.")] = Path(
+        "reproduction"
+    ),
+    page: Annotated[
+        Path | None, typer.Option(help="The page to write, .md. Default: OUT/PRESET/reproduction.md.")
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Folder with the cone's files. Default: that of VIHMC_CONE_DATA; else a stand-in is used."),
+    ] = None,
+) -> None:
+    """Rebuild the paper's tables and figures beside its numbers.
+
+    Runs that are stored in the folder are used, interrupted ones are finished: nothing is computed twice.
+    """
+    if data is not None and not data.is_dir():
+        from vihmc.errors import InputError
+
+        raise InputError(f"`data` must be a folder that exists, got {data}.")
+
+    from rich.console import Console
+
+    from vihmc.devices import use_cores
+    from vihmc.reproduction.reproduce import reproduce as make
+
+    use_cores()
+    written = make(what, preset=preset, out=out, page=page, data_dir=data, console=Console())
+    print(f"The page is in {written}")
+
+
 def main() -> None:
     """Run the command; bad input ends it with one sentence and exit code 2."""
     from vihmc.errors import InputError, Interrupted
@@ -296,21 +335,11 @@ def _given(flags: dict[str, Any]) -> dict[str, Any]:
 def _configure_like(directory: Path) -> "Config":
     """Set JAX up as it was when the run in a directory began."""
     from vihmc.run_directory import read_begun, read_config
+    from vihmc.runtime import configure_jax
 
     config, num_devices = read_config(directory), read_begun(directory).get("num_devices")
-    _configure_jax(config if num_devices is None else config.model_copy(update={"num_cores": num_devices}))
+    configure_jax(config if num_devices is None else config.model_copy(update={"num_cores": num_devices}))
     return config
-
-
-def _configure_jax(config: "Config") -> None:
-    import jax
-
-    from vihmc.devices import use_cores
-    from vihmc.memory import give_back_large_arrays
-
-    jax.config.update("jax_enable_x64", config.precision == "float64")
-    use_cores(config.num_cores)
-    give_back_large_arrays()
 
 
 if __name__ == "__main__":

@@ -3,12 +3,12 @@
 import math
 from typing import Any
 
-import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from vihmc.evaluation import HMC, VI, VIHMC, RunResult
-from vihmc.problems.sine import TABLE_1, TABLE_1_COLUMNS, table_1_order
+from vihmc import table_1
+from vihmc.evaluation import HMC, VI, VIHMC
+from vihmc.problems.sine import TABLE_1, TABLE_1_COLUMNS
 
 
 def print_outcome(console: Console, summary: dict[str, Any]) -> None:
@@ -100,7 +100,7 @@ def report_table(summary: dict[str, Any]) -> Table:
     return table
 
 
-def table_1(result: RunResult) -> Table:
+def table_of_parameters(summary: dict[str, Any]) -> Table:
     """The paper's Table 1 with our numbers beside it, in the paper's order of neurons."""
     table = Table(title="sine_small: mean ± std, published above ours")
     table.add_column("")
@@ -108,37 +108,8 @@ def table_1(result: RunResult) -> Table:
         table.add_column(column, justify="right")
     for method in (VI, HMC, VIHMC):
         published = TABLE_1[method]
-        table.add_row(f"{method}, paper", *map(_published_cell, published["mean"], published["std"]), style="dim")
-        if method in result.methods:
-            mean, std = _moments(result, method)
-            table.add_row(f"{method}, ours", *map(_cell, mean, std), end_section=True)
+        cells = map(table_1.published_cell, published["mean"], published["std"])
+        table.add_row(f"{method}, paper", *cells, style="dim")
+        if table_1.has(summary, method):
+            table.add_row(f"{method}, ours", *map(table_1.cell, *table_1.moments(summary, method)), end_section=True)
     return table
-
-
-def _moments(result: RunResult, method: str) -> tuple[list[float], list[float | None]]:
-    """Mean and std in the order of the table; the std of a frozen parameter is None."""
-    q = result.inference.vi.q
-    mean, std = np.array(q.mean), np.array(q.std)
-    stds: list[float | None] = std.tolist()
-    sampled = result.methods[method].sampled
-    if sampled is not None:
-        kept = np.asarray(sampled.subspace.kept)
-        mean[kept] = sampled.draws.mean(axis=0)
-        sampled_std = dict(zip(kept.tolist(), sampled.draws.std(axis=0).tolist(), strict=True))
-        stds = [sampled_std.get(index) for index in range(mean.size)]
-    order = table_1_order(mean)
-    return mean[order].tolist(), [stds[index] for index in order]
-
-
-def _published_cell(mean: float | None, std: float | None) -> str:
-    return f"{mean:.3g}\n" + ("fixed" if std is None else f"±{std:.2g}")
-
-
-def _cell(mean: float, std: float | None) -> str:
-    """Mean to the last digit that the std leaves meaning to, std below it as the paper prints it."""
-    if std is None:
-        return f"{mean:.3g}\nfixed"
-    if not std > 0:
-        return f"{mean:.3g}\n±{std:.2g}"
-    digits = max(0, 1 - math.floor(math.log10(std)))
-    return f"{mean:.{digits}f}\n±{std:.2g}"

@@ -15,7 +15,17 @@ from vihmc.journal import Journal
 from vihmc.leave_out import LeftOut, choose_folds, leave_out
 from vihmc.mean_field import MeanField
 from vihmc.operator import OperatorPosterior
-from vihmc.pipeline import Inference, Observer, Sampled, check_sampler, fit_again, infer, sample_everything
+from vihmc.pipeline import (
+    Choice,
+    Inference,
+    Observer,
+    Sampled,
+    check_sampler,
+    choose,
+    fit_again,
+    infer,
+    sample_everything,
+)
 from vihmc.posterior import Validation
 from vihmc.predict import Prediction
 from vihmc.problems import Problem
@@ -89,15 +99,8 @@ def run_problem(
     observer, journal = observer or Observer(), journal or Journal()
     folds = check_run(problem, config)
     key = jax.random.key(config.seed)
-    start = problem.initial_params
     inference = infer(
-        problem.posterior,
-        config,
-        initial_params=None if start is None else start(jax.random.fold_in(key, _STREAM_START)),
-        validation=Validation(problem.validation_inputs, problem.validation_targets, problem.validation_weights),
-        observer=observer,
-        fitted=fitted,
-        journal=journal,
+        problem.posterior, config, **_given_to(problem, config), observer=observer, fitted=fitted, journal=journal
     )
     reference = None
     if config.reference.enabled:
@@ -109,7 +112,7 @@ def run_problem(
                     config,
                     inference.vi,
                     num_fits=config.reference.num_fits,
-                    initial_params=start,
+                    initial_params=problem.initial_params,
                     journal=journal,
                 )
         with observer.stage("reference", config.reference.num_warmup + config.reference.num_draws):
@@ -149,6 +152,20 @@ def run_problem(
         seconds=dict(observer.seconds),
         peak_memory_gb=dict(observer.peak_memory_gb),
     )
+
+
+def choose_for(problem: Problem, config: Config, observer: Observer | None = None, **done: Any) -> Choice:
+    """Only fit, score and select, as :func:`run_problem` does before its chains; `done` is what that takes as well."""
+    return choose(problem.posterior, config, **_given_to(problem, config), observer=observer, **done)
+
+
+def _given_to(problem: Problem, config: Config) -> dict[str, Any]:
+    """What a problem gives to the method beside its posterior."""
+    key, start = jax.random.fold_in(jax.random.key(config.seed), _STREAM_START), problem.initial_params
+    return {
+        "initial_params": None if start is None else start(key),
+        "validation": Validation(problem.validation_inputs, problem.validation_targets, problem.validation_weights),
+    }
 
 
 def vi_draws(q: MeanField, config: Config) -> np.ndarray:

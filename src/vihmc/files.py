@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,15 +28,16 @@ def save_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
         np.savez(file, **arrays)
 
 
-def load_arrays(path: Path) -> dict[str, np.ndarray]:
-    """Load named arrays; each is checked against its checksum.
+def load_arrays(path: Path, names: Sequence[str] | None = None) -> dict[str, np.ndarray]:
+    """Load named arrays, all of them if no names are given; each is checked against its checksum.
 
     Raises:
         InputError: If the file is not there or damaged, in one sentence.
     """
     try:
         with path.open("rb") as file:
-            return dict(np.load(file, allow_pickle=False))
+            archive = np.load(file, allow_pickle=False)
+            return {name: archive[name] for name in (archive.files if names is None else names)}
     except Exception as error:  # a broken archive can be broken in many ways, and each has an error of its own
         raise InputError(f"`{path}` must be a NumPy archive that can be read, got: {reason(error)}.") from None
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -155,10 +156,45 @@ def infer(
     """
     config, observer, journal = config or MethodConfig(), observer or Observer(), journal or Journal()
     check_sampler("hmc", posterior, config.hmc)
-    key_vi, key_scores, key_selection, key_hmc = jax.random.split(jax.random.key(config.seed), 4)
+    fitted, scores, subspace = choose(
+        posterior,
+        config,
+        initial_params=initial_params,
+        validation=validation,
+        observer=observer,
+        fitted=fitted,
+        journal=journal,
+    )
+    with observer.stage("hmc", config.hmc.num_warmup + config.hmc.num_draws):
+        key_hmc = _stage_keys(config)[3]
+        chains = journal.chains("hmc")
+        sampled = sample_subspace(
+            posterior, fitted.q, subspace, config.hmc, key_hmc, on_steps=observer.on_steps, journal=chains
+        )
+    return Inference(posterior, fitted, scores, sampled)
 
-    initial_mean = None if initial_params is None else posterior.layout.ravel(initial_params)
 
+class Choice(NamedTuple):
+    """The first two stages: a fit, the scores at its mean, and what is to be sampled."""
+
+    vi: VIResult
+    scores: Scores
+    subspace: Subspace
+
+
+def choose(
+    posterior: Posterior,
+    config: MethodConfig | None = None,
+    *,
+    initial_params: Params | None = None,
+    validation: Validation | tuple | None = None,
+    observer: Observer | None = None,
+    fitted: VIResult | None = None,
+    journal: Journal | None = None,
+) -> Choice:
+    """Fit, score and select: all that :func:`infer` does before its chains, with the same arguments."""
+    config, observer, journal = config or MethodConfig(), observer or Observer(), journal or Journal()
+    key_vi, key_scores, key_selection, _ = _stage_keys(config)
     if (known := journal.recall_fit()) is not None:
         fitted = known
     elif fitted is not None:
@@ -169,7 +205,7 @@ def infer(
                 posterior,
                 config.vi,
                 key_vi,
-                initial_mean=initial_mean,
+                initial_mean=None if initial_params is None else posterior.layout.ravel(initial_params),
                 validation=validation,
                 on_record=observer.on_vi,
                 checkpoints=journal,
@@ -187,14 +223,12 @@ def infer(
             subspace = select(scores.values, config.selection, mean=q.mean, std=q.std, rng_key=key_selection)
         selected = Selected(scores, np.asarray(subspace.kept))
         journal.keep_selected(selected)
-    subspace = Subspace.of(selected.kept, q.mean)
+    return Choice(fitted, selected.scores, Subspace.of(selected.kept, q.mean))
 
-    with observer.stage("hmc", config.hmc.num_warmup + config.hmc.num_draws):
-        chains = journal.chains("hmc")
-        sampled = sample_subspace(
-            posterior, q, subspace, config.hmc, key_hmc, on_steps=observer.on_steps, journal=chains
-        )
-    return Inference(posterior, fitted, selected.scores, sampled)
+
+def _stage_keys(config: MethodConfig) -> Key:
+    """Random keys of the fit, the scores, the selection and the chains."""
+    return jax.random.split(jax.random.key(config.seed), 4)
 
 
 def check_sampler(stage: str, posterior: Posterior, config: SamplerConfig) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 from rich.console import Console
 
 from vihmc.config import Config
-from vihmc.console import print_outcome, print_verdicts, table_1
+from vihmc.console import print_outcome, print_verdicts, table_of_parameters
 from vihmc.errors import InputError, Interrupted
-from vihmc.evaluation import RunResult, check_run, run_problem
+from vihmc.evaluation import check_run, choose_for, run_problem
 from vihmc.pace import Pace
 from vihmc.pages.report import write_report
 from vihmc.plots import run_figures
@@ -39,12 +39,11 @@ COMMIT_SECONDS = "VIHMC_COMMIT_SECONDS"
 """Environment variable: seconds between two checkpoints."""
 
 
-def start_run(config: Config, *, out: Path | None, fit_from: Path | None, console: Console) -> None:
-    """Begin a run in a new directory and bring it to its end."""
-    resolved = resolve_problem(config.problem)
-    if resolved.name != config.problem.name:
-        console.print(NO_FILES, STAND_IN, "Growth rates are computed once, in half a minute.")
-    config = config.model_copy(update={"problem": resolved})
+def start_run(
+    config: Config, *, out: Path | None, fit_from: Path | None, console: Console, brief: bool = False
+) -> None:
+    """Begin a run in a new directory and bring it to its end; a brief one has no figures, no page and no last words."""
+    config = resolve_config(config, console)
     problem = build_problem(config.problem)
     check_run(problem, config)
     fitted = None if fit_from is None else load_fit_of(fit_from, problem.posterior, config)
@@ -52,13 +51,38 @@ def start_run(config: Config, *, out: Path | None, fit_from: Path | None, consol
     with locked(path), _in_one_sentence(path):
         begin(path, config, problem, fit_from=fit_from)
         try:
-            _go_on(path, config, problem, fitted, console)
+            _go_on(path, config, problem, fitted, console, brief=brief)
         except InputError:
             discard_run_directory(path)
             raise
 
 
-def resume_run(path: Path, *, any_version: bool, console: Console) -> None:
+def resolve_config(config: Config, console: Console) -> Config:
+    """Put what depends on the place into the settings, and say so if the stand-in is used for missing data."""
+    resolved = resolve_problem(config.problem)
+    if resolved.name != config.problem.name:
+        console.print(NO_FILES, STAND_IN, "Growth rates are computed once, in half a minute.")
+    return config.model_copy(update={"problem": resolved})
+
+
+def choose_run(config: Config, *, out: Path, console: Console) -> None:
+    """Only fit, score and select, or go on with that; the directory then has no chains and is no finished run."""
+    problem = build_problem(config.problem)
+    is_new = not (out / "config.toml").exists()
+    if is_new:
+        create_run_directory(out, config)
+    with locked(out), _in_one_sentence(out):
+        if is_new or not read_begun(out):
+            begin(out, config, problem)
+        else:
+            check_unchanged(out, problem)
+        pace = Pace(float(os.environ.get(COMMIT_SECONDS, "10")))
+        journal = RunJournal(out, param_names=problem.param_names, pace=pace)
+        with _stopping_at_a_checkpoint(pace, console), RunObserver(console, out) as observer:
+            choose_for(problem, config, observer, journal=journal)
+
+
+def resume_run(path: Path, *, any_version: bool, console: Console, brief: bool = False) -> None:
     """Bring an interrupted run to its end."""
     config = read_config(path)
     with locked(path), _in_one_sentence(path):
@@ -75,7 +99,7 @@ def resume_run(path: Path, *, any_version: bool, console: Console) -> None:
         fitted = None
         if begun.get("fit_from") and not (path / "vi.npz").exists():
             fitted = load_fit_of(Path(begun["fit_from"]), problem.posterior, config)
-        _go_on(path, config, problem, fitted, console)
+        _go_on(path, config, problem, fitted, console, brief=brief)
 
 
 def extend_run(path: Path, *, num_draws: int, reference: bool, any_version: bool, console: Console) -> None:
@@ -101,17 +125,22 @@ def extend_run(path: Path, *, num_draws: int, reference: bool, any_version: bool
         _go_on(path, config, problem, None, console)
 
 
-def _go_on(path: Path, config: Config, problem: Problem, fitted: VIResult | None, console: Console) -> None:
+def _go_on(
+    path: Path, config: Config, problem: Problem, fitted: VIResult | None, console: Console, *, brief: bool = False
+) -> None:
     pace = Pace(float(os.environ.get(COMMIT_SECONDS, "10")))
     journal = RunJournal(path, param_names=problem.param_names, pace=pace)
     with _stopping_at_a_checkpoint(pace, console), RunObserver(console, path) as observer:
         result = run_problem(problem, config, observer, fitted=fitted, journal=journal)
     summary = summarise(result) | _origin(path)
     save_predictions(path, result)
-    save_figures(path, run_figures(result))
+    if not brief:
+        save_figures(path, run_figures(result))
     save_summary(path, summary)
+    if brief:
+        return
     report = write_report(path)
-    _tell(console, path, report, result, summary)
+    _tell(console, path, report, summary)
 
 
 def _origin(path: Path) -> dict[str, Any]:
@@ -119,10 +148,10 @@ def _origin(path: Path) -> dict[str, Any]:
     return {} if fit_from is None else {"fit_from": fit_from}
 
 
-def _tell(console: Console, path: Path, report: Path, result: RunResult, summary: dict[str, Any]) -> None:
+def _tell(console: Console, path: Path, report: Path, summary: dict[str, Any]) -> None:
     print_outcome(console, summary)
-    if result.problem.name == "sine_small":
-        console.print(table_1(result))
+    if summary["problem"] == "sine_small":
+        console.print(table_of_parameters(summary))
     console.print(f"Results are in {path}; {report.name} there has them on one page.", soft_wrap=True)
     print_verdicts(console, summary)
 

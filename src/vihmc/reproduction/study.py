@@ -1,0 +1,83 @@
+"""What a study is made of: the runs it needs, and the section of the page that it makes of them."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from matplotlib.figure import Figure
+
+Preset = Literal["paper", "quick"]
+RUNS = "runs"
+"""Folder of the runs, below that of a preset."""
+
+
+class StudyRun(NamedTuple):
+    """A run that a study needs, in the words of the command that makes it.
+
+    Attributes:
+        name: Its directory, below that of all runs.
+        problem: As in ``vihmc run PROBLEM``.
+        preset: As in ``--preset``.
+        settings: As in ``--set``.
+        fit_from: Name of the run whose fit is used.
+        only_chosen: Whether to stop after fit, scores and selection.
+        with_figures: Whether it has figures and a report of its own.
+    """
+
+    name: str
+    problem: str
+    preset: str = "default"
+    settings: tuple[str, ...] = ()
+    fit_from: str | None = None
+    only_chosen: bool = False
+    with_figures: bool = False
+
+    @property
+    def command(self) -> str:
+        """The command that makes it, from the folder of all runs."""
+        words = ["vihmc", "run", self.problem, "--preset", self.preset, "--out", self.name]
+        for setting in self.settings:
+            words += ["--set", setting]
+        if self.fit_from is not None:
+            words += ["--fit-from", self.fit_from]
+        return shlex.join(words) + ("  # as far as the scores" if self.only_chosen else "")
+
+
+class Table(NamedTuple):
+    """Rows of cells under a heading; cells are text already."""
+
+    columns: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+
+    def markdown(self) -> str:
+        """The table as Markdown: the first column is words, the others numbers."""
+        ruler = ["---"] + ["---:"] * (len(self.columns) - 1)
+        return "\n".join("| " + " | ".join(cells) + " |" for cells in (self.columns, ruler, *self.rows))
+
+
+@dataclass(frozen=True, eq=False)
+class Section:
+    """What a study found.
+
+    Attributes:
+        title: Heading.
+        blocks: Words, tables and pictures, from top to bottom.
+        figures: New figures by name.
+        copied: Figures that runs drew, by the name they get here.
+        numbers: Everything as plain numbers, for programs.
+    """
+
+    title: str
+    blocks: list["str | Table | Picture"]
+    figures: Mapping[str, Figure] = field(default_factory=dict)
+    copied: Mapping[str, Path] = field(default_factory=dict)
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Picture(NamedTuple):
+    """A figure on the page: its name, and a caption that says what is to be seen."""
+
+    name: str
+    caption: str

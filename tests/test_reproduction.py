@@ -1,0 +1,192 @@
+"""`vihmc reproduce`: the runs of a study are made once, and its numbers are the paper's."""
+
+import json
+
+import numpy as np
+import pytest
+
+from vihmc.errors import InputError
+from vihmc.evaluation import HMC, VI, VIHMC
+from vihmc.problems.sine import TABLE_1
+from vihmc.reproduction import plans, threshold
+from vihmc.reproduction.page import assets, write_page, write_study
+from vihmc.reproduction.reproduce import reproduce
+from vihmc.reproduction.robustness import overlap
+from vihmc.reproduction.studies import STUDIES
+from vihmc.reproduction.study import Picture, Section, StudyRun, Table
+from vihmc.reproduction.workshop import Workshop
+
+TINY_FIT = ("vi.map_steps=50", "vi.num_steps=50", "vi.num_bound_samples=8")
+TINY_CHAINS = ("hmc.num_chains=2", "hmc.num_warmup=100", "hmc.num_draws=10", "hmc.max_integration_steps=3")
+
+
+@pytest.fixture
+def console():
+    from rich.console import Console
+
+    return Console(quiet=True)
+
+
+def times(folder):
+    return {file: file.stat().st_mtime_ns for file in sorted(folder.rglob("*.npz"))}
+
+
+def chosen(name, *settings):
+    return StudyRun(name, "sine_large", "quick", (*TINY_FIT, *settings), only_chosen=True)
+
+
+@pytest.mark.parametrize("preset", ["paper", "quick"])
+def test_every_run_of_every_study_has_settings_that_hold_and_one_meaning(tmp_path, preset):
+    workshop, by_name = Workshop(tmp_path), {}
+    for study in STUDIES.values():
+        for run in study.runs(preset):
+            config = workshop.config_of(run)
+            assert by_name.setdefault(run.name, config) == config
+            assert run.fit_from is None or run.fit_from in by_name  # it is made before it is needed
+    assert len(by_name) > 50
+
+
+def test_the_paper_preset_has_the_published_networks(tmp_path):
+    workshop = Workshop(tmp_path)
+    burgers = workshop.config_of(plans.burgers_default("paper")).problem
+    assert (burgers.num_training, burgers.num_positions, burgers.branch_depth, burgers.latent_size) == (
+        1000,
+        101,
+        9,
+        100,
+    )
+    for run in plans.burgers_runs("paper")[1:]:
+        config = workshop.config_of(run)
+        assert config.problem.noise_std == 1.0
+        assert config.hmc.metric == "identity"
+        assert config.hmc.step_size == (None if "/step_" in run.name else 2e-4)
+
+
+def test_what_is_stored_is_not_made_again(tmp_path):
+    runs = [chosen("first", "seed=0"), chosen("second", "seed=1")]
+    made = Workshop(tmp_path).make(runs[:1])
+    before = times(tmp_path)
+    both = Workshop(tmp_path).make(runs)
+    assert {file: both_times for file, both_times in times(tmp_path).items() if file in before} == before
+    assert set(both) == {"first", "second"}
+    assert not np.array_equal(both["first"].fit.q.mean, both["second"].fit.q.mean)
+    np.testing.assert_array_equal(made["first"].selected.kept, both["first"].selected.kept)
+
+
+def test_an_interrupted_choice_goes_on(tmp_path):
+    whole = Workshop(tmp_path / "whole").make([chosen("run")])["run"]
+    begun = Workshop(tmp_path / "begun")
+    begun.make([chosen("run")])
+    (tmp_path / "begun" / "runs" / "run" / "scores.npz").unlink()
+    again = begun.make([chosen("run")])["run"]
+    np.testing.assert_array_equal(again.selected.scores.values, whole.selected.scores.values)
+
+
+def test_a_run_under_other_settings_is_left_alone(tmp_path):
+    Workshop(tmp_path).make([chosen("run", "seed=0")])
+    before = times(tmp_path)
+    with pytest.raises(InputError, match="got others: seed"):
+        Workshop(tmp_path).make([chosen("run", "seed=1")])
+    assert times(tmp_path) == before
+
+
+def test_a_choice_is_that_of_the_whole_run(tmp_path):
+    whole = StudyRun("whole", "sine_large", "quick", (*TINY_FIT, *TINY_CHAINS))
+    brief = Workshop(tmp_path).make([chosen("chosen"), whole])
+    np.testing.assert_array_equal(brief["chosen"].selected.kept, brief["whole"].selected.kept)
+    np.testing.assert_array_equal(brief["chosen"].fit.q.std, brief["whole"].fit.q.std)
+    assert not (tmp_path / "runs" / "whole" / "figures").exists()
+
+
+@pytest.mark.parametrize(
+    ("what", "preset", "word"), [("tabel1", "quick", "table1"), ("all", "default", "paper, quick")]
+)
+def test_unknown_words_are_named(tmp_path, console, what, preset, word):
+    with pytest.raises(InputError, match=word):
+        reproduce(what, preset=preset, out=tmp_path, console=console)
+    assert not list(tmp_path.iterdir())
+
+
+def row(**changes):
+    return {"acceptance": 0.9, "step_at_80_percent": 1.0, "mean_std": 1.0, "mse": 1.0} | changes
+
+
+def test_trends_are_seen_and_their_absence_too():
+    rows = [row(acceptance=0.8 + 0.05 * n, step_at_80_percent=1.0 + n, mean_std=1 / (1 + n)) for n in range(3)]
+    random = row(mse=2.0, mean_std=0.1)
+    assert all(threshold.find_trends(rows, random).values())
+    assert not any(threshold.find_trends(rows[::-1], row(mse=0.5, mean_std=2.0)).values())
+    broken = [rows[0], rows[1] | {"mean_std": 2.0}, rows[2]]
+    assert sum(not holds for holds in threshold.find_trends(broken, random).values()) == 1
+
+
+def test_the_overlap_of_sets():
+    assert overlap(np.array([1, 2, 3]), np.array([2, 3, 4])) == 0.5
+    assert overlap(np.array([1, 2]), np.array([1, 2])) == 1.0
+    assert overlap(np.array([1, 2]), np.array([3])) == 0.0
+
+
+def test_the_page_is_made_of_the_studies_that_are_there(tmp_path):
+    page = tmp_path / "page.md"
+    table = Table(("", "value"), [("ours", "1"), ("paper", "2")])
+    section = Section(
+        "A title, with signs", ["Words.", table, Picture("name", "What `it` shows.")], numbers={"one": 1.0}
+    )
+    run = StudyRun("a/b", "sine_small", "paper", ("vi.num_steps=5",), fit_from="c")
+    write_study(page, "cost", [section], [run, run], "paper")
+    assert write_page(page, tuple(STUDIES), "paper") == ["cost"]
+    text = page.read_text()
+    assert "[A title, with signs](#a-title-with-signs)" in text
+    assert "| ours | 1 |" in text
+    assert "![What it shows.](page/name.png)" in text
+    assert text.count("vihmc run sine_small --preset paper --out a/b --set vi.num_steps=5 --fit-from c") == 1
+    assert write_page(page, tuple(STUDIES), "quick") == []
+    assert json.loads((assets(page) / "cost.json").read_text())["sections"][0]["numbers"] == {"one": 1.0}
+
+
+@pytest.mark.slow
+def test_table_1_is_reproduced_and_the_elbo_does_better(tmp_path, console):
+    page = reproduce("table1", preset="quick", out=tmp_path, console=console)
+    numbers = json.loads((assets(page) / "table1.json").read_text())["sections"][0]["numbers"]
+    np.testing.assert_allclose(np.abs(numbers["published"][VI]["mean"][:2]), [4.05, 2.94], rtol=0.02)
+    for method in (VI, HMC, VIHMC):
+        for ours, paper in zip(numbers["published"][method]["std"], TABLE_1[method]["std"], strict=True):
+            assert (ours is None) == (paper is None)  # ω₁, φ₂, a and b are kept
+            assert ours is None or abs(ours / paper - 1) < 0.1
+    assert numbers["worst_distance"] < 0.1
+    assert numbers["mse"]["elbo"] < numbers["mse"]["published"] / 10
+    assert "![" in page.read_text()
+    before = times(tmp_path)
+    reproduce("table1", preset="quick", out=tmp_path, console=console)
+    assert times(tmp_path) == before
+
+
+SMALL = (
+    "problem.num_training=48",
+    "problem.num_validation=16",
+    "problem.num_times=9",
+    "problem.num_positions=17",
+    "problem.branch_width=12",
+    "problem.trunk_width=12",
+    "problem.latent_size=8",
+    "vi.map_steps=400",
+    "vi.num_steps=600",
+    "vi.batch_size=none",
+    "vi.num_locations=none",
+)
+
+
+@pytest.mark.slow
+def test_a_small_study_of_thresholds(tmp_path):
+    runs = [run._replace(settings=(*run.settings, *SMALL), with_figures=False) for run in plans.burgers_runs("quick")]
+    stored = Workshop(tmp_path).make(runs)
+    section = threshold.build(stored)
+    rows = section.numbers["rows"]
+    kept = [rows[f"{value:g}"]["num_kept"] for value in plans.THRESHOLDS]
+    assert kept == sorted(kept, reverse=True)
+    assert rows["random"]["num_kept"] == kept[-1]
+    trends = section.numbers["trends"]
+    assert trends["the uncertainty shrinks from threshold to threshold"]
+    assert trends["the step at 80 % rises from threshold to threshold"]
+    assert trends["a random subset of the same size sees less of the uncertainty"]
+    assert {"burgers_uncertainty", "burgers_thresholds"} == set(section.figures)
