@@ -269,7 +269,9 @@ def reproduce(
 def main() -> None:
     """Run the command; bad input ends it with one sentence and exit code 2."""
     from vihmc.errors import InputError, Interrupted
+    from vihmc.memory import give_back_large_arrays
 
+    give_back_large_arrays()
     try:
         sys.exit(app(standalone_mode=False))
     except Interrupted as interrupt:

@@ -31,7 +31,7 @@ STILL_ACCEPTANCE = 0.01
 DIVERGENT_SHARE = 0.1
 """A chain with a larger share of divergent draws diverges."""
 
-_MAX_BLOCK = 2**20
+_MAX_BLOCK = 2**18
 
 FRESH_MOMENTUM = ("hmc", "nuts")
 """Kernels that draw a Gaussian momentum before each transition."""
