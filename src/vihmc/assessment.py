@@ -10,7 +10,7 @@ from jax.tree_util import Partial
 from vihmc import predict as prediction
 from vihmc.config import SamplerConfig
 from vihmc.diagnostics import Convergence, Transitions, assess, describe_transitions
-from vihmc.modes import Modes, find_modes
+from vihmc.modes import Modes, everyone, find_modes
 from vihmc.operator import OperatorPosterior
 from vihmc.pipeline import Sampled
 from vihmc.problems import Problem
@@ -68,13 +68,15 @@ class ChainsResult:
 
 def assess_chains(stage: str, problem: Problem, sampled: Sampled, config: SamplerConfig) -> ChainsResult:
     """Assess some predictions and some weights of the chains of a stage that was run with `config`."""
-    predict_fn, inputs, places = find_probe(problem, sampled.subspace)
+    predict_fn, inputs, places = find_probe(problem, sampled.space)
     chains = sampled.chains
     values = prediction.evaluate(predict_fn, chains.positions, inputs).reshape(*chains.log_density.shape, -1)
-    convergence, transitions = assess(values), describe_transitions(chains, sampled.tuning, config)
+    transitions = describe_transitions(chains, sampled.tuning, config)
+    convergence = assess(values, one_target=not sampled.is_per_chain)
     left_out = sampled.bad_chains if sampled.dropped else {}
     numbers = tuple(number for number in range(sampled.all_chains.num_chains) if number not in left_out)
-    modes = find_modes(values).renumbered(numbers)
+    # Chains with targets of their own are meant to differ.
+    modes = (everyone(len(values)) if sampled.is_per_chain else find_modes(values)).renumbered(numbers)
     titles = tuple(place.title for place in places)
     evidence = Evidence(convergence, transitions, modes, titles, numbers, sampled.bad_chains, sampled.dropped)
     watched = {"slowest": convergence.worst, "typical": convergence.typical}
@@ -82,7 +84,10 @@ def assess_chains(stage: str, problem: Problem, sampled: Sampled, config: Sample
         sampled,
         numbers,
         convergence,
-        weight_convergence=assess(chains.positions[..., _evenly(np.arange(chains.positions.shape[-1]))]),
+        weight_convergence=assess(
+            sampled.kept_positions[..., _evenly(np.arange(sampled.subspace.num_kept))],
+            one_target=not sampled.is_per_chain,
+        ),
         transitions=transitions,
         modes=modes,
         slowest=places[convergence.worst],

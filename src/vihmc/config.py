@@ -116,6 +116,11 @@ class SamplerConfig(Settings):
         "or sample it like everything else; 'auto' integrates where the network is "
         "narrow and chains are at least 32.",
     )
+    frozen: Literal["mean", "per_chain"] = Field(
+        "mean",
+        description="What frozen parameters are held at: the mean of q, as in the paper, or in every chain a draw of q "
+        "of its own, so that what they do not know is in the error bars; then as many chains as can be had.",
+    )
     start: Literal["q", "q_mean", "prior", "fits"] = Field(
         "q",
         description="Where chains start: drawn from q, at its mean, drawn from the prior, or, with all parameters, "
@@ -182,6 +187,18 @@ class SamplerConfig(Settings):
             raise ValueError(
                 f"`num_warmup` must be at least 100 to find the step size or the metric, got {self.num_warmup}"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _frozen_can_differ(self) -> Self:
+        if self.frozen == "per_chain":
+            fitting = {"metric": self.metric != "curvature", "integrator": self.integrator != "split"}
+            for name in (name for name, fits in fitting.items() if not fits):
+                raise ValueError(f"`{name}` '{getattr(self, name)}' goes with frozen 'mean', got frozen 'per_chain'")
+            if self.head == "integrate":
+                raise ValueError("`head` 'integrate' goes with frozen 'mean', got frozen 'per_chain'")
+            if self.num_chains < 2:
+                raise ValueError(f"`num_chains` must be at least 2 with frozen 'per_chain', got {self.num_chains}")
         return self
 
     @model_validator(mode="after")

@@ -85,12 +85,27 @@ class Energies(NamedTuple):
     """From one draw to the next."""
 
 
-def assess(values: Shaped[np.ndarray, "chains draws *quantity"]) -> Convergence:
-    """Assess the convergence of scalar quantities, drawn by several chains."""
+def assess(values: Shaped[np.ndarray, "chains draws *quantity"], *, one_target: bool = True) -> Convergence:
+    """Assess the convergence of scalar quantities, drawn by several chains.
+
+    Chains that each have a target of their own differ by right. Then R-hat and the effective draws are those of the
+    distances from the mean of the own chain, which see only what moves within chains; the standard error of the mean
+    over all, with the chains as independent draws, is that of the means of the chains.
+    """
     values = values.reshape(*values.shape[:2], -1)
     # A part of the quantities at a time: ArviZ takes several times the memory of what it is given.
-    parts = [_assess(values[..., part]) for part in blocks(values.shape)]
+    assess_part = _assess if one_target else _assess_within
+    parts = [assess_part(values[..., part]) for part in blocks(values.shape)]
     return Convergence(*(np.concatenate(results) for results in zip(*parts, strict=True)))
+
+
+def _assess_within(values: Shaped[np.ndarray, "chains draws quantities"]) -> Convergence:
+    values = np.asarray(values, dtype=np.float64)
+    mean = values.mean(axis=1, keepdims=True)
+    within = _assess(values - mean)
+    error = mean[:, 0].std(axis=0, ddof=1) / np.sqrt(len(values))
+    spread = values.std(axis=(0, 1))
+    return within._replace(mcse_mean=error, mcse_relative=error / np.where(spread > 0, spread, np.inf))
 
 
 def blocks(shape: tuple[int, int, int]) -> list[slice]:

@@ -32,8 +32,8 @@ class Journal(Checkpoints):
     def keep_selected(self, selected: Selected) -> None:
         """Hear that the second stage has ended."""
 
-    def chains(self, stage: str) -> ChainJournal:
-        """Return the journal of the chains of a stage, "hmc" or "reference"."""
+    def chains(self, stage: str, *, of_all: bool = False) -> ChainJournal:
+        """Return the journal of the chains of a stage, "hmc" or "reference", whose draws may be of all parameters."""
         return ChainJournal()
 
     def part(self, name: str) -> "Journal":

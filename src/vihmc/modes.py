@@ -45,15 +45,19 @@ class Modes(NamedTuple):
         return self._replace(groups=tuple(tuple(numbers[chain] for chain in group) for group in self.groups))
 
 
+def everyone(num_chains: int) -> Modes:
+    """One group of all chains."""
+    return Modes((tuple(range(num_chains)),), 0.0, 0)
+
+
 def find_modes(values: Float[np.ndarray, "chains draws *quantity"]) -> Modes:
     """Group chains by the means of the quantities that they drew."""
     values = values.reshape(*values.shape[:2], -1)
     num_chains, _, num_quantities = values.shape
     watched = np.unique(np.linspace(0, num_quantities - 1, NUM_QUANTITIES).round().astype(int))
     values = values[..., watched].astype(np.float64)
-    everyone = Modes((tuple(range(num_chains)),), 0.0, 0)
     if num_chains == 1 or values.shape[1] < 4 or not np.all(np.isfinite(values)):
-        return everyone
+        return everyone(num_chains)
     mean, std = values.mean(axis=1), np.sqrt(values.var(axis=1).mean(axis=0))
     draws = effective_draws(values)
     # The number of one chain is a rough guess: within a factor of two it is that of the others.
@@ -64,7 +68,7 @@ def find_modes(values: Float[np.ndarray, "chains draws *quantity"]) -> Modes:
     disagree = (apart > DISTANCE_LIMIT) & (apart > Z_LIMIT * (noise + noise**3))
     groups = _connected(~np.any(disagree, axis=-1))
     if len(groups) == 1:
-        return everyone
+        return everyone(num_chains)
     others = [chain for group in groups[1:] for chain in group]
     gaps = np.where(disagree, apart, 0.0)[np.ix_(groups[0], others)].max(axis=(0, 1))
     return Modes(groups, float(gaps.max()), int(watched[gaps.argmax()]))

@@ -2,7 +2,8 @@
 
 1. **VI**: fit independent Gaussians to all parameters.
 2. **Sensitivity**: score how much each parameter moves the prediction; keep the few that matter.
-3. **HMC**: sample the kept parameters exactly, with the others frozen at the mean of the fit.
+3. **HMC**: sample the kept parameters exactly, with the others frozen at the mean of the fit, or in every chain at a
+   draw of its own.
 4. **Prediction**: average the model over the draws.
 """
 
@@ -33,7 +34,7 @@ from vihmc.samplers.kernel import StepInfo, Tuning
 from vihmc.sensitivity import Scores
 from vihmc.shards import check_shards
 from vihmc.subspace import Subspace, select, whole_space
-from vihmc.target import Target
+from vihmc.target import Target, differs_per_chain
 from vihmc.types import Inputs, Key, Params
 from vihmc.vi import VIResult
 
@@ -80,15 +81,28 @@ class Sampled:
     dropped: bool
     num_integrated: int = 0
     """Kept parameters of the last layer that were integrated out, and drawn afterwards."""
+    is_per_chain: bool = False
+    """Whether each chain has frozen parameters of its own; draws then are of all parameters."""
+
+    @property
+    def space(self) -> Subspace:
+        """What draws are of: the kept parameters, or all."""
+        return draws_space(self.subspace, is_per_chain=self.is_per_chain)
 
     @property
     def draws(self) -> np.ndarray:
-        """All draws of the kept parameters, one after the other."""
-        return self.chains.positions.reshape(-1, self.subspace.num_kept)
+        """All draws, one after the other."""
+        return self.chains.positions.reshape(-1, self.space.num_kept)
+
+    @property
+    def kept_positions(self) -> np.ndarray:
+        """Draws of the kept parameters alone: (chain, draw, kept)."""
+        positions = self.chains.positions
+        return positions[..., np.asarray(self.subspace.kept)] if self.is_per_chain else positions
 
     def spread(self, num_draws: int | None) -> tuple[Subspace, np.ndarray]:
-        """The subspace, and some of its draws, evenly spread; all of them if no number is given."""
-        return self.subspace, spread_draws(self.chains, num_draws)
+        """What draws are of, and some of them, evenly spread; all of them if no number is given."""
+        return self.space, spread_draws(self.chains, num_draws)
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,7 +137,7 @@ class Inference:
         """
         return prediction.predict_posterior(
             self.posterior,
-            self.subspace,
+            self.sampled.space,
             self.sampled.draws,
             check_inputs_like("inputs", inputs, self.posterior.inputs),
             quantiles=quantiles,
@@ -167,7 +181,7 @@ def infer(
     )
     with observer.stage("hmc", config.hmc.num_warmup + config.hmc.num_draws):
         key_hmc = _stage_keys(config)[3]
-        chains = journal.chains("hmc")
+        chains = journal.chains("hmc", of_all=differs_per_chain(subspace, config.hmc))
         sampled = sample_subspace(
             posterior, fitted.q, subspace, config.hmc, key_hmc, on_steps=observer.on_steps, journal=chains
         )
@@ -268,8 +282,20 @@ def sample_subspace(
     )
     chosen, bad, dropped = choose_chains(chains, config)
     return Sampled(
-        subspace, chosen, chains, tuning, bad, dropped, num_integrated=subspace.num_kept - target.starts.shape[1]
+        subspace,
+        chosen,
+        chains,
+        tuning,
+        bad,
+        dropped,
+        num_integrated=subspace.num_kept - target.starts.shape[1],
+        is_per_chain=target.frozen is not None,
     )
+
+
+def draws_space(subspace: Subspace, *, is_per_chain: bool) -> Subspace:
+    """What draws are of: the kept parameters, or all where the frozen ones differ from chain to chain."""
+    return whole_space(subspace.center) if is_per_chain else subspace
 
 
 def choose_chains(chains: Chains, config: SamplerConfig) -> tuple[Chains, dict[int, str], bool]:

@@ -246,7 +246,7 @@ def _parameter_draws(result: RunResult, method: MethodResult) -> np.ndarray:
         q = result.inference.vi.q
         noise = np.random.default_rng(0).normal(size=(2000, q.mean.shape[0]))
         return np.asarray(q.mean) + np.asarray(q.std) * noise
-    return np.asarray(method.sampled.subspace.embed(jnp.asarray(method.sampled.draws)))
+    return np.asarray(method.sampled.space.embed(jnp.asarray(method.sampled.draws)))
 
 
 def _is_curve(result: RunResult) -> bool:

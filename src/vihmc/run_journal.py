@@ -67,9 +67,10 @@ class RunJournal(Journal):
         save_selected(self._path / "scores.npz", selected)
         self._kept = selected.kept
 
-    def chains(self, stage: str) -> "DiskChains":
+    def chains(self, stage: str, *, of_all: bool = False) -> "DiskChains":
         """Open the draws of a stage."""
-        kept = range(len(self._names)) if stage == "reference" or self._kept is None else self._kept.tolist()
+        kept = None if of_all or stage == "reference" else self._kept
+        kept = range(len(self._names)) if kept is None else kept.tolist()
         # Many of them would be a megabyte in an attribute; scores.npz has the indices.
         names = [self._names[index] for index in kept] if len(kept) <= MANY_NAMES else []
         return DiskChains(self._path, stage, param_names=names, pace=self._pace)

@@ -24,7 +24,7 @@ from vihmc.errors import InputError
 from vihmc.evaluation import HMC, VI, VIHMC, vi_draws
 from vihmc.files import load_json
 from vihmc.operator import OperatorPosterior
-from vihmc.pipeline import choose_chains, spread_draws
+from vihmc.pipeline import choose_chains, draws_space, spread_draws
 from vihmc.posterior import check_inputs_like
 from vihmc.predict import Prediction
 from vihmc.problems import Problem, build_problem
@@ -32,6 +32,7 @@ from vihmc.run_directory import read_config
 from vihmc.run_journal import check_whole
 from vihmc.stage_files import load_fit, load_selected
 from vihmc.subspace import Subspace, whole_space
+from vihmc.target import differs_per_chain
 from vihmc.types import Inputs
 
 STAGES = {VIHMC: "hmc", HMC: "reference"}
@@ -147,9 +148,11 @@ class StoredRun:
             return whole_space(q.mean), vi_draws(q, self.config)
         stage = STAGES[method]
         chains, *_ = choose_chains(DiskChains(self.path, stage).collect(), getattr(self.config, stage))
-        space = (
-            whole_space(q.mean) if method == HMC else Subspace.of(load_selected(self.path / "scores.npz").kept, q.mean)
-        )
+        if method == HMC:
+            space = whole_space(q.mean)
+        else:
+            subspace = Subspace.of(load_selected(self.path / "scores.npz").kept, q.mean)
+            space = draws_space(subspace, is_per_chain=differs_per_chain(subspace, self.config.hmc))
         if chains.positions.shape[-1] != space.num_kept:
             raise InputError(
                 f"`{self.path / STORES[stage]}` must hold draws of the {space.num_kept} kept parameters, got "

@@ -9,7 +9,7 @@ frozen at the mean of q.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import jax
@@ -32,12 +32,13 @@ class Subspace:
     Attributes:
         kept: Indices of the kept parameters in the full vector, ascending.
         rank: For every parameter, its place among the kept ones, or -1 if it is frozen.
-        center: A full parameter vector; its entries outside `kept` are what the frozen ones are held at.
+        center: A full parameter vector; its entries outside `kept` are what the frozen ones are held at. In lanes it
+            may be one vector per lane, along the last axis.
     """
 
     kept: Int[Array, " kept"]
     rank: Int[Array, " params"]
-    center: Float[Array, " params"]
+    center: Float[Array, "params *lanes"]
 
     @classmethod
     def of(cls, kept: Any, center: Vector) -> "Subspace":
@@ -70,6 +71,10 @@ class Subspace:
         if self.num_kept == self.center.shape[0]:
             return positions
         return _scatter_rows(positions, self.kept, self.rank, self.center)
+
+    def held_at(self, center: Float[Array, "params *lanes"]) -> "Subspace":
+        """The same parameters kept, the others held at other values."""
+        return replace(self, center=center)
 
     def restrict_in_lanes(self, function: Partial) -> LanesDensity:
         """Turn a density in lanes of full vectors into one of kept vectors."""
@@ -110,7 +115,9 @@ scatter.defvjp(_scatter_forward, _scatter_backward)
 
 @jax.custom_vjp
 def _scatter_rows(positions: Array, kept: Array, rank: Array, center: Array) -> Array:
-    return jnp.where((rank >= 0)[:, None], _take_rows(positions, jnp.maximum(rank, 0)), center[:, None])
+    # Where each chain has a center of its own JAX also traces, but never runs, the program of a single lane.
+    center = center.reshape(center.shape[0], -1)[:, : positions.shape[1]]
+    return jnp.where((rank >= 0)[:, None], _take_rows(positions, jnp.maximum(rank, 0)), center)
 
 
 def _take_rows(values: Array, indices: Array) -> Array:

@@ -161,6 +161,7 @@ def _chains(found: ChainsResult, settings: SamplerConfig, names: tuple[str, ...]
         "why": _why(settings, sampled),
         "num_integrated": sampled.num_integrated,
         "integrator": settings.integrator,
+        "frozen": "per_chain" if sampled.is_per_chain else "mean",
         "num_chains": chains.num_chains,
         "num_draws": chains.num_draws,
         "one_draw_used_of": chains.every,
@@ -176,7 +177,8 @@ def _chains(found: ChainsResult, settings: SamplerConfig, names: tuple[str, ...]
     }
     if len(names) <= SMALL_MODEL:
         kept = [names[index] for index in sampled.subspace.kept.tolist()]
-        values |= _by_name(kept, sampled.draws.mean(axis=0), sampled.draws.std(axis=0))
+        positions = sampled.kept_positions
+        values |= _by_name(kept, positions.mean(axis=(0, 1)), positions.std(axis=(0, 1)))
     return values
 
 
@@ -201,6 +203,8 @@ def _why(settings: SamplerConfig, sampled: Sampled) -> str:
             f"on what is below the last layer: its {sampled.num_integrated} kept parameters are integrated out, which "
             "makes the rest less steep, and drawn exactly"
         )
+    if sampled.is_per_chain:
+        parts.append("frozen parameters drawn from q for every chain")
     if settings.chains_at_once == "all" and sampled.chains.num_chains > 1:
         parts.append(f"{sampled.all_chains.num_chains} chains side by side")
     return ", ".join(parts) + "."

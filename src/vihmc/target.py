@@ -2,14 +2,17 @@
 
 The density of the kept parameters can be put in other ways that are the same posterior exactly: with the last layer
 integrated out (:mod:`vihmc.head`), in round coordinates (:mod:`vihmc.curvature`), with many chains side by side
-(:mod:`vihmc.lanes`). A sampler sees none of that.
+(:mod:`vihmc.lanes`). A sampler sees none of that. And every chain can have a posterior of its own, given its own draw
+of the frozen parameters.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.tree_util import Partial
 from jaxtyping import Array, Float
 
 from vihmc.config import SamplerConfig
@@ -20,9 +23,13 @@ from vihmc.head import IntegratedHead
 from vihmc.lanes import MIN_CHAINS, LanesDensity
 from vihmc.mean_field import MeanField
 from vihmc.posterior import Posterior, restrict_in_lanes
+from vihmc.samplers.per_chain import PerChain
 from vihmc.samplers.start import draw_starts
 from vihmc.subspace import Subspace
+from vihmc.tracing import as_pytree_function
 from vihmc.types import Key, LogDensity
+
+_STREAM_FROZEN = 3000  # away from the draws of the starts
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +42,9 @@ class Target:
         initial_var: First guess of the variance of each coordinate.
         to_position: Maps what is sampled to parameters, if they differ.
         head: The last layer, if it is integrated out: a draw is complete only when it has one.
+        subspace: All kept parameters.
+        frozen: What each chain holds all parameters at but the kept ones, if they differ from chain to chain; a draw
+            then is of all parameters.
     """
 
     log_density: LogDensity
@@ -42,6 +52,8 @@ class Target:
     initial_var: Float[Array, " dim"]
     to_position: Callable[[Array], Array] | None
     head: IntegratedHead | None
+    subspace: Subspace
+    frozen: Float[Array, "chains params"] | None = None
 
     @classmethod
     def of(
@@ -70,7 +82,11 @@ class Target:
         # As wide as floats can be: what a model computes in is its own affair, energies are sums over all data.
         dtype = jnp.result_type(float)
         positions, initial_var = space.extract(starts).astype(dtype), space.extract(q.std**2).astype(dtype)
-        log_density = _restrict(posterior, space, config) if head is None else head.log_density()
+        frozen = _draw_frozen(q, subspace, config, key_start)
+        if frozen is not None:
+            log_density = _restrict_per_chain(posterior, space, config, frozen)
+        else:
+            log_density = _restrict(posterior, space, config) if head is None else head.log_density()
         to_position = None
         if config.metric == "curvature":
             whitening = whiten(posterior, space, q.mean, key_metric, rank=config.curvature_rank)
@@ -78,7 +94,7 @@ class Target:
             positions, to_position = whitening.to_coordinates(positions), whitening.to_position
         if config.chains_at_once == "all":
             positions = deal_out(positions, at_least=MIN_CHAINS if isinstance(log_density, LanesDensity) else 1)
-        return cls(log_density, positions, initial_var, to_position, head)
+        return cls(log_density, positions, initial_var, to_position, head, subspace, frozen)
 
     def finish(
         self, sampled: Float[Array, "draws chains dim"], start: int, *, rng_key: Key, dtype: np.dtype
@@ -86,12 +102,19 @@ class Target:
         """Turn what was sampled, from draw number `start` on, into draws of all kept parameters."""
         positions = np.asarray(sampled if self.to_position is None else self.to_position(jnp.asarray(sampled)))
         positions = np.swapaxes(positions, 0, 1).astype(dtype)
+        if self.frozen is not None:
+            return np.stack([
+                np.asarray(self.subspace.held_at(center).embed(jnp.asarray(drawn)))
+                for center, drawn in zip(self.frozen.astype(dtype), positions, strict=True)
+            ])  # fmt: skip
         return positions if self.head is None else self.head.complete(positions, rng_key, start=start)
 
 
 def find_head(posterior: Posterior, subspace: Subspace, config: SamplerConfig) -> IntegratedHead | None:
     """The last layer, if it is to be integrated out and can be."""
     if config.head == "sample" or config.num_shards is not None or (config.head == "auto" and not _are_many(config)):
+        return None
+    if differs_per_chain(subspace, config):
         return None
     head = IntegratedHead.of(posterior, subspace)
     if head is None and config.head == "integrate":
@@ -100,6 +123,34 @@ def find_head(posterior: Posterior, subspace: Subspace, config: SamplerConfig) -
             "its last layer are kept, got 'integrate'."
         )
     return head
+
+
+def differs_per_chain(subspace: Subspace, config: SamplerConfig) -> bool:
+    """Whether each chain holds the frozen parameters at values of its own; if any are frozen."""
+    return config.frozen == "per_chain" and subspace.num_kept < len(subspace.center)
+
+
+def _draw_frozen(
+    q: MeanField, subspace: Subspace, config: SamplerConfig, key: Key
+) -> Float[Array, "chains params"] | None:
+    if not differs_per_chain(subspace, config):
+        return None
+    return q.sample(jax.random.fold_in(key, _STREAM_FROZEN), config.num_chains)
+
+
+def _restrict_per_chain(
+    posterior: Posterior, space: Subspace, config: SamplerConfig, frozen: Float[Array, "chains params"]
+) -> LogDensity:
+    if _are_many(config):
+        in_lanes = restrict_in_lanes(posterior, space.held_at(frozen.T))
+        if in_lanes is not None:
+            return in_lanes
+    # Nothing that is frozen is computed beforehand: it would be, once for every chain.
+    return PerChain(Partial(_call_held_at, as_pytree_function(posterior.log_density), space), frozen)
+
+
+def _call_held_at(log_density: LogDensity, space: Subspace, center: Array, position: Array) -> Array:
+    return log_density(space.held_at(center).embed(position))
 
 
 def _are_many(config: SamplerConfig) -> bool:

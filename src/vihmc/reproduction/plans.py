@@ -170,7 +170,7 @@ def rule_runs(problem: str, preset: Preset) -> list[StudyRun]:
     """One chain of runs per seed: a fit, then every rule at every size on it."""
     size = SIZES[preset]
     short = {
-        "sine_large": ("hmc.num_warmup=300", "hmc.num_draws=150", "hmc.thin=1", "hmc.num_chains=64"),
+        "sine_large": ("hmc.num_warmup=200", "hmc.num_draws=200", "hmc.thin=1", "hmc.max_integration_steps=255"),
         "cone": ("hmc.num_warmup=100", "hmc.num_draws=100", "hmc.max_integration_steps=127", "leave_out.num_folds=0"),
     }[problem]
     if preset == "quick":

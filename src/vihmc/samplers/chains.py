@@ -14,6 +14,7 @@ from jaxtyping import Array, Float
 from vihmc.checkpoints import Checkpoints
 from vihmc.samplers.kernel import Kernel, StepInfo, Tuning
 from vihmc.samplers.loop import LoopState, run_chunk, start_loop
+from vihmc.samplers.per_chain import map_chains
 from vihmc.tracing import as_pytree_function
 from vihmc.types import Key, LogDensity
 
@@ -197,4 +198,6 @@ def init_chains(logdensity_fn: LogDensity, kernel: Kernel, positions: Float[Arra
 
 @partial(jax.jit, static_argnums=0)
 def _init(kernel: Kernel, logdensity_fn: LogDensity, positions: Array) -> Any:
-    return kernel.for_all_chains(lambda position: kernel.init(position, logdensity_fn))(positions)
+    return map_chains(
+        kernel.for_all_chains, lambda density, position: kernel.init(position, density), logdensity_fn, positions
+    )

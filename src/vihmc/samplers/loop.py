@@ -16,6 +16,7 @@ from jaxtyping import Array
 
 from vihmc.samplers.chees import LengthState, start_length, update_length
 from vihmc.samplers.kernel import Kernel, StepInfo, Tuning
+from vihmc.samplers.per_chain import map_chains
 from vihmc.samplers.trajectory import LengthRule, jittered, num_steps_for
 from vihmc.types import Key, LogDensity
 
@@ -93,7 +94,13 @@ def step_chains(
     """Take step number `index` with every chain, each with a key of its own."""
     num_chains = jax.tree.leaves(state)[0].shape[0]
     keys = jax.vmap(lambda chain: jax.random.fold_in(jax.random.fold_in(rng_key, chain), index))(jnp.arange(num_chains))
-    return kernel.for_all_chains(lambda key, one: kernel.step(key, one, logdensity_fn, tuning))(keys, state)
+    return map_chains(
+        kernel.for_all_chains,
+        lambda density, key, one: kernel.step(key, one, density, tuning),
+        logdensity_fn,
+        keys,
+        state,
+    )
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))

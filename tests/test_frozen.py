@@ -1,0 +1,150 @@
+"""Frozen parameters that every chain holds at a draw of its own.
+
+Of a linear model with Gaussian noise everything is known: the frozen ones are drawn from q, the kept ones follow them
+exactly, and so does the distribution of a prediction over all chains.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import vihmc
+from conftest import Z_LIMIT
+from vihmc.config import SamplerConfig
+from vihmc.config_files import build_config, load_preset
+from vihmc.diagnostics import assess
+from vihmc.errors import InputError
+from vihmc.mean_field import MeanField
+from vihmc.pipeline import sample_subspace
+from vihmc.problems import build_problem
+from vihmc.samplers.chains import init_chains
+from vihmc.samplers.sample import build_kernel
+from vihmc.subspace import Subspace
+from vihmc.target import Target
+
+NUM_CHAINS = 3000
+KEPT = np.array([0, 3])
+SHORT = SamplerConfig(frozen="per_chain", num_chains=NUM_CHAINS, num_warmup=150, num_draws=3, metric="q")
+
+
+def mean_field_of(linear):
+    """The optimum of the bound: the means of the posterior, and the conditional stds."""
+    return MeanField(jnp.asarray(linear.mean), jnp.asarray(np.diag(linear.precision_matrix) ** -0.5))
+
+
+def predictive_var(linear, gradient):
+    """Variance of ``gradient · θ`` when the frozen are drawn from q and the kept ones follow them."""
+    precision = linear.precision_matrix
+    frozen = np.setdiff1d(np.arange(len(gradient)), KEPT)
+    inner, cross = precision[np.ix_(KEPT, KEPT)], precision[np.ix_(KEPT, frozen)]
+    within = gradient[KEPT] @ np.linalg.solve(inner, gradient[KEPT])
+    along = gradient[frozen] - cross.T @ np.linalg.solve(inner, gradient[KEPT])
+    return within + np.sum(along**2 / np.diag(precision)[frozen]), within
+
+
+def test_the_mixture_over_chains_is_the_exact_one(x64, linear_gaussian):
+    q = mean_field_of(linear_gaussian)
+    sampled = sample_subspace(linear_gaussian.posterior, q, Subspace.of(KEPT, q.mean), SHORT, jax.random.key(0))
+    assert sampled.draws.shape == (NUM_CHAINS * SHORT.num_draws, 5)
+    last = sampled.chains.positions[:, -1]  # independent from chain to chain
+    for gradient in (np.eye(5)[0], np.eye(5)[1], np.ones(5), np.array([1.0, -1, 0.5, 2, -2])):
+        values = last @ gradient
+        var, within = predictive_var(linear_gaussian, gradient)
+        assert abs(values.mean() - gradient @ linear_gaussian.mean) < Z_LIMIT * np.sqrt(var / NUM_CHAINS)
+        assert abs(values.var() / var - 1) < Z_LIMIT * np.sqrt(2 / NUM_CHAINS)
+    # Held at the mean instead, the last of these would be narrower by more than that.
+    assert within / var < 1 - 2 * Z_LIMIT * np.sqrt(2 / NUM_CHAINS)
+
+
+def test_each_chain_holds_its_own(x64, linear_gaussian):
+    q = mean_field_of(linear_gaussian)
+    sampled = sample_subspace(linear_gaussian.posterior, q, Subspace.of(KEPT, q.mean), SHORT, jax.random.key(1))
+    frozen = np.setdiff1d(np.arange(5), KEPT)
+    held = sampled.chains.positions[..., frozen]
+    assert np.all(held == held[:, :1])
+    standard = (held[:, 0] - np.asarray(q.mean)[frozen]) / np.asarray(q.std)[frozen]
+    assert np.all(np.abs(standard.mean(axis=0)) < Z_LIMIT / np.sqrt(NUM_CHAINS))
+    assert np.all(np.abs(standard.std(axis=0) - 1) < Z_LIMIT / np.sqrt(2 * NUM_CHAINS))
+    np.testing.assert_array_equal(sampled.kept_positions, sampled.chains.positions[..., KEPT])
+
+
+def densities(problem_name, num_chains, rng_seed=0, **changes):
+    """Log densities of the starts, and what they should be: those of all parameters together."""
+    config = build_config(load_preset(problem_name, "quick"), changes)
+    problem = build_problem(config.problem)
+    posterior = problem.posterior
+    rng = np.random.default_rng(rng_seed)
+    q = MeanField(
+        jnp.asarray(0.2 * rng.normal(size=posterior.num_params)), jnp.full(posterior.num_params, 0.1, dtype=float)
+    )
+    subspace = Subspace.of(rng.permutation(posterior.num_params)[: posterior.num_params // 2], q.mean)
+    settings = SamplerConfig(frozen="per_chain", num_chains=num_chains)
+    target = Target.of(posterior, q, subspace, settings, key_start=jax.random.key(2), key_metric=jax.random.key(3))
+    state = init_chains(target.log_density, build_kernel(settings), target.starts)
+    full = target.finish(target.starts[None], 0, rng_key=jax.random.key(4), dtype=np.dtype(float))[:, 0]
+    return np.asarray(state.logdensity), np.array([posterior.log_density(jnp.asarray(theta)) for theta in full]), full
+
+
+@pytest.mark.parametrize(("name", "num_chains"), [("sine_large", 32), ("sine_large", 3), ("burgers", 2)])
+def test_densities_are_those_of_all_parameters_together(x64, name, num_chains):
+    found, expected, full = densities(name, num_chains)
+    np.testing.assert_allclose(found, expected, rtol=1e-5 if name == "burgers" else 1e-9)
+    assert np.all(np.ptp(full, axis=0) > 0)  # all parameters differ, the frozen ones too
+
+
+def test_nothing_frozen_is_plain_sampling(x64, linear_gaussian):
+    q = mean_field_of(linear_gaussian)
+    settings = SamplerConfig(num_chains=4, num_warmup=100, num_draws=20)
+    everything = Subspace.of(np.arange(5), q.mean)
+    drawn = [
+        sample_subspace(linear_gaussian.posterior, q, everything, one, jax.random.key(0)).draws
+        for one in (settings, settings.model_copy(update={"frozen": "per_chain"}))
+    ]
+    np.testing.assert_array_equal(*drawn)
+
+
+def test_chains_that_differ_by_right_are_assessed_within():
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(8, 400, 3)) + 5 * rng.normal(size=(8, 1, 3))
+    together, within = assess(values), assess(values, one_target=False)
+    assert together.rhat.min() > 2
+    assert within.rhat.max() < 1.02
+    assert within.ess_bulk.min() > 2000
+    expected = values.mean(axis=1).std(axis=0, ddof=1) / np.sqrt(8)
+    np.testing.assert_allclose(within.mcse_mean, expected)
+    drifting = values + np.linspace(0, 3, 400)[:, None]
+    assert assess(drifting, one_target=False).rhat.min() > 1.1
+
+
+def test_a_stored_run_predicts_as_the_run_did(command):
+    quick = ("--set", "vi.map_steps=300", "--set", "vi.num_steps=300", "--set", "hmc.num_warmup=100")
+    code, out, err = command(
+        "run", "sine_small", "--set", "hmc.frozen=per_chain", "--chains", "4", "--draws", "20", *quick, "--out", "run"
+    )
+    assert code == 0, err
+    assert "frozen parameters drawn from q for every chain" in " ".join(out.split())
+    run = vihmc.load("run")
+    with np.load("run/predictions.npz") as stored:
+        again = run.predict(run.problem.validation_inputs)
+        np.testing.assert_array_equal(again.mean, stored["VI-HMC.mean"])
+        np.testing.assert_array_equal(again.epistemic_std, stored["VI-HMC.epistemic_std"])
+    assert run.summary["hmc"]["frozen"] == "per_chain"
+    assert len(run.to_datatree()["posterior"].attrs["param_names"]) == 6
+    code, _, err = command("extend", "run", "--draws", "5")
+    assert code == 0, err
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"metric": "curvature"},
+        {"integrator": "split", "num_shards": 2},
+        {"head": "integrate"},
+        {"num_chains": 1},
+    ],
+    ids=str,
+)
+def test_settings_that_do_not_go_with_it(changes):
+    with pytest.raises(InputError, match="per_chain"):
+        SamplerConfig(frozen="per_chain", **changes)
