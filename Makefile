@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet
 
-.PHONY: demo test test-slow check lint types benchmark clean
+.PHONY: demo test test-slow test-statistics check lint types benchmark clean
 
 demo: $(VENV)/.installed ## run sine_small as published and print Table 1 beside ours
 	$(BIN)/vihmc run sine_small --preset paper
@@ -15,7 +15,10 @@ test: $(VENV)/.installed-dev ## run the tests
 test-slow: $(VENV)/.installed-dev ## run the tests that take half a minute and more each
 	$(BIN)/python -m pytest -n 2 -m slow
 
-check: lint types test test-slow ## what CI runs
+test-statistics: $(VENV)/.installed-dev ## run calibration, agreement with another engine, and negative controls
+	$(BIN)/python -m pytest -n 2 -m statistics
+
+check: lint types test test-slow test-statistics ## what CI runs
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -33,7 +33,7 @@ FLOORS = [
     {"restricted", "mean_field", "mode"},
     {"operator", "head"},
     {"sensitivity", "curvature", "samplers", "predict"},
-    {"vi", "target"},
+    {"vi", "target", "calibration"},
     {"diagnostics", "journal"},
     {"modes"},
     {"verdict"},

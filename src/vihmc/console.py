@@ -19,6 +19,12 @@ def print_outcome(console: Console, summary: dict[str, Any]) -> None:
         f"Kept {summary['num_kept']} of {summary['num_params']} parameters, "
         f"{summary['captured_share']:.1%} of the first-order variance."
     )
+    if "frozen_share" in summary:  # a summary of an older run has none
+        at = summary["frozen_share"]
+        console.print(
+            f"The frozen ones hold {at['training']:.1%} of it at the training inputs, {at['validation']:.1%} at the "
+            "validation inputs" + (", which the error bars lack." if _lacks(hmc) else ".")
+        )
     if "why" in hmc:  # a summary of an older run has none
         console.print(f"Kernel: {hmc['why']}")
     console.print(
@@ -40,6 +46,11 @@ def print_outcome(console: Console, summary: dict[str, Any]) -> None:
             f"Against HMC on all parameters, RMS log ratio of the predictive std: "
             f"VI-HMC {ratio['vihmc']:.3f}, VI {ratio['vi']:.3f}."
         )
+
+
+def _lacks(hmc: dict[str, Any]) -> bool:
+    """Whether the variance of frozen parameters is not in the error bars."""
+    return hmc.get("frozen", "mean") == "mean"
 
 
 def print_verdicts(console: Console, summary: dict[str, Any]) -> None:

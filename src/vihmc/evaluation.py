@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
 
@@ -30,11 +31,13 @@ from vihmc.posterior import Validation
 from vihmc.predict import Prediction
 from vihmc.problems import Problem
 from vihmc.problems.problem import Folds
+from vihmc.sensitivity import frozen_share
 from vihmc.subspace import Subspace, whole_space
 from vihmc.vi import VIResult
 
 VI, VIHMC, HMC = "VI", "VI-HMC", "HMC"
 _STREAM_REFERENCE, _STREAM_VI_DRAWS, _STREAM_START = 1001, 1002, 1003  # away from those that the pipeline splits off
+_STREAM_FROZEN_SHARE = 1005
 _NUM_FUNCTIONS = 100
 
 
@@ -77,6 +80,8 @@ class RunResult:
     left_out: LeftOut | None
     seconds: dict[str, float]
     peak_memory_gb: dict[str, float]
+    frozen_share: dict[str, float]
+    """Share of the first-order variance that the frozen parameters hold, at the training and the validation inputs."""
 
 
 def run_problem(
@@ -126,6 +131,7 @@ def run_problem(
                 journal=journal.chains("reference"),
             )
     with observer.stage("prediction", 1):
+        frozen_shares = find_frozen_shares(problem, inference, config)
         everything, num_draws = whole_space(inference.vi.q.mean), config.prediction.num_draws
         draws = {VI: (everything, vi_draws(inference.vi.q, config)), VIHMC: inference.sampled.spread(num_draws)}
         sampled = {VIHMC: ("hmc", inference.sampled, config.hmc)}
@@ -151,6 +157,7 @@ def run_problem(
         left_out,
         seconds=dict(observer.seconds),
         peak_memory_gb=dict(observer.peak_memory_gb),
+        frozen_share=frozen_shares,
     )
 
 
@@ -165,6 +172,23 @@ def _given_to(problem: Problem, config: Config) -> dict[str, Any]:
     return {
         "initial_params": None if start is None else start(key),
         "validation": Validation(problem.validation_inputs, problem.validation_targets, problem.validation_weights),
+    }
+
+
+def find_frozen_shares(problem: Problem, inference: Inference, config: Config) -> dict[str, float]:
+    """Share of the first-order variance that the frozen parameters hold, where the data are and where it is judged."""
+    posterior, q = problem.posterior, inference.vi.q
+    key = jax.random.fold_in(jax.random.key(config.seed), _STREAM_FROZEN_SHARE)
+    weights = problem.validation_weights
+    places = {
+        "training": (posterior.inputs, posterior.weights),
+        "validation": (problem.validation_inputs, None if weights is None else jnp.asarray(weights)),
+    }
+    return {
+        name: frozen_share(
+            posterior, q.mean, q.std, inference.subspace.kept, inputs, config.sensitivity, key, weights=weights
+        )
+        for name, (inputs, weights) in places.items()
     }
 
 

@@ -145,6 +145,15 @@ class Inference:
             memory_mb=memory_mb,
         )
 
+    def frozen_share(self, inputs: Inputs) -> float:
+        """Share of the first-order variance of the predictions at `inputs` that the frozen parameters hold.
+
+        With frozen parameters held at their mean the error bars do not have it.
+        """
+        checked = check_inputs_like("inputs", inputs, self.posterior.inputs)
+        q = self.vi.q
+        return sensitivity.frozen_share(self.posterior, q.mean, q.std, self.subspace.kept, checked)
+
 
 def infer(
     posterior: Posterior,

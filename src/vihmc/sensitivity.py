@@ -16,7 +16,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax.tree_util import Partial
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from vihmc.config import SensitivityConfig
 from vihmc.operator import OperatorPosterior
@@ -73,6 +73,26 @@ def score(
         squares = exact_sum_of_squares(posterior, mean, inputs, memory_mb=config.memory_mb, weights=weights)
         error = jnp.zeros_like(squares)
     return Scores(std**2 * squares / num_predictions, std**2 * error / num_predictions)
+
+
+def frozen_share(
+    posterior: Posterior,
+    mean: Vector,
+    std: Vector,
+    kept: Int[Array, " kept"],
+    inputs: Inputs,
+    config: SensitivityConfig | None = None,
+    rng_key: Key | None = None,
+    *,
+    weights: Array | None = None,
+) -> float:
+    """Share of the first-order variance of the predictions at `inputs` that is not sampled: Σ S² of all but `kept`.
+
+    As if parameters were independent, as they are in q. It is about these inputs: where predictions are made far from
+    the data, other parameters move them than those that were kept. Arguments are those of :func:`score`.
+    """
+    values = score(posterior, mean, std, inputs, config or SensitivityConfig(), rng_key, weights=weights).values
+    return float(1 - values[kept].sum() / values.sum())
 
 
 def _weigh_by_noise(noise_std: Array, weights: Array | None, shape: tuple[int, ...]) -> Array | None:

@@ -30,6 +30,7 @@ from vihmc.predict import Prediction
 from vihmc.problems import Problem, build_problem
 from vihmc.run_directory import read_config
 from vihmc.run_journal import check_whole
+from vihmc.sensitivity import frozen_share
 from vihmc.stage_files import load_fit, load_selected
 from vihmc.subspace import Subspace, whole_space
 from vihmc.target import differs_per_chain
@@ -93,6 +94,17 @@ class StoredRun:
                 memory_mb=settings.memory_mb,
             )
         return self._in_units(_first_inputs(predicted, num_inputs))
+
+    def frozen_share(self, inputs: Inputs) -> float:
+        """Share of the first-order variance of the predictions at `inputs` that was not sampled.
+
+        Near zero, the error bars have nearly all of it there; near one, they are those of frozen parameters.
+        """
+        with self._precision():
+            posterior, q = self.problem.posterior, self._fitted.q
+            checked = jax.tree.map(jnp.asarray, check_inputs_like("inputs", inputs, posterior.inputs))
+            kept = jnp.asarray(load_selected(self.path / "scores.npz").kept)
+            return frozen_share(posterior, q.mean, q.std, kept, checked)
 
     def to_datatree(self) -> xr.DataTree:
         """All draws in ArviZ's layout, lazily read, with the fit of the first stage beside them."""

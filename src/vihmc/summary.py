@@ -45,6 +45,7 @@ def summarise(result: RunResult) -> dict[str, Any]:
         "num_params": problem.posterior.num_params,
         "num_kept": sampled.subspace.num_kept,
         "captured_share": captured,
+        "frozen_share": result.frozen_share,
         "kept": [names[index] for index in sampled.subspace.kept.tolist()] if small else None,
         "kept_per_leaf": _kept_per_leaf(problem, sampled),
         "vi": _vi(result, names),

@@ -1,0 +1,103 @@
+"""Negative controls: known faults, put into the source one at a time, must make the tests of the suite fail.
+
+Each control changes a copy of the package and runs some tests of the suite on it, in a process of their own. They pass
+on the package as it is: the suite itself says so.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import vihmc
+
+PACKAGE, TESTS = Path(vihmc.__file__).parent, Path(__file__).parent
+
+
+class Control(NamedTuple):
+    """A fault: what to replace by what in which file, and the tests that must notice."""
+
+    file: str
+    right: str
+    wrong: str
+    tests: tuple[str, ...]
+
+
+DROPS_REJECTED = """
+        moved = [np.flatnonzero(np.r_[True, np.diff(one) != 0]) for one in log_density.T]
+        stored = np.stack([np.resize(one[kept], one.shape) for one, kept in zip(stored, moved, strict=True)])
+"""
+
+CONTROLS = {
+    "KL swapped": Control(
+        "mean_field.py",
+        "return gaussian_kl(of_mean=q.mean, of_std=q.std, from_mean=zero, from_std=prior_std)",
+        "return gaussian_kl(of_mean=zero, of_std=prior_std, from_mean=q.mean, from_std=q.std)",
+        ("test_vi.py::test_fit_finds_the_closed_form_optimum",),
+    ),
+    "KL scaled by the batch": Control(
+        "vi.py",
+        "return config.kl_weight * divergence - jnp.mean(log_likelihood)",
+        "return (config.batch_size or 30) / 30 * config.kl_weight * divergence - jnp.mean(log_likelihood)",
+        ("test_vi.py::test_minibatches_have_the_optimum_of_all_data",),
+    ),
+    "rejected draws dropped": Control(
+        "samplers/chains.py",
+        "        statistics = [np.swapaxes(",
+        DROPS_REJECTED + "        statistics = [np.swapaxes(",
+        ("test_contract.py::test_rejections_count",),
+    ),
+    "noise variance read as std": Control(
+        "posterior.py",
+        "return log_normal(self.targets - self.predict(theta, self.inputs), std=self.noise_std)",
+        "return log_normal(self.targets - self.predict(theta, self.inputs), std=self.noise_std**2)",
+        ("test_posterior.py::test_log_density_is_the_sum_of_normal_log_densities", "test_contract.py"),
+    ),
+    "prior forgotten in the restricted density": Control(
+        "posterior.py",
+        "return subspace.restrict(self.log_density)",
+        "return subspace.restrict(self.log_likelihood)",
+        ("test_samplers.py::test_draws_have_the_moments_of_the_conditional_posterior",),
+    ),
+    "prior forgotten for an operator": Control(
+        "restricted.py",
+        "return self._log_prior(position) + self._log_likelihood(_misfit(position, self))",
+        "return self._log_likelihood(_misfit(position, self))",
+        ("test_operator.py::test_a_restricted_density_is_that_of_the_whole_with_the_rest_frozen",),
+    ),
+    "selection off by one": Control(
+        "subspace.py",
+        "return int(np.sum(captured <= threshold + slack))",
+        "return int(np.sum(captured <= threshold + slack)) + 1",
+        ("test_subspace.py::test_the_papers_rule_leaves_out_the_parameter_that_crosses",),
+    ),
+    "kept ones not told what is frozen": Control(
+        "target.py",
+        "return log_density(space.held_at(center).embed(position))",
+        "return log_density(space.embed(position))",
+        ("test_frozen.py::test_the_mixture_over_chains_is_the_exact_one",),
+    ),
+}
+
+
+@pytest.mark.statistics
+@pytest.mark.parametrize("name", CONTROLS)
+def test_the_suite_notices(tmp_path, name):
+    control = CONTROLS[name]
+    shutil.copytree(PACKAGE, tmp_path / "vihmc", ignore=shutil.ignore_patterns("__pycache__"))
+    file = tmp_path / "vihmc" / control.file
+    source = file.read_text(encoding="utf-8")
+    assert source.count(control.right) == 1, "the line has changed: put the fault where it belongs now"
+    file.write_text(source.replace(control.right, control.wrong), encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "", *control.tests]
+    found = subprocess.run(
+        command, cwd=TESTS, env=os.environ | {"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=False
+    )
+    assert str(tmp_path) in found.stdout or "failed" in found.stdout, found.stdout + found.stderr
+    # 1 is "some tests failed"; anything else would be a fault of this control.
+    assert found.returncode == 1, found.stdout + found.stderr
+    assert "AssertionError" in found.stdout or "assert" in found.stdout
