@@ -2,8 +2,9 @@
 
     python benchmarks/memory.py          1,000 and 100,000 draws; writes benchmarks/results/memory.json
 
-Draws are of all chains together, at the preset's settings otherwise. `--per-chain` takes as many of each of 4 chains,
-with short trajectories.
+Draws are of all chains together, at the preset's settings otherwise. `--short` has the preset's chains and arrays with
+short trajectories and fits, a few minutes instead of twenty; `--per-chain` takes as many of each of 4 chains, with short
+trajectories.
 """
 
 import argparse
@@ -16,7 +17,8 @@ from pathlib import Path
 
 RESULTS = Path(__file__).parent / "results"
 COUNTS = (1_000, 100_000)
-SHORT = ["hmc.num_chains=4", "hmc.thin=1", "hmc.max_integration_steps=3"]
+SHORT = ["hmc.thin=1", "hmc.max_integration_steps=3", "vi.map_steps=1000", "vi.num_steps=1000"]
+FEW_CHAINS = ["hmc.num_chains=4"]
 
 
 def measure(arguments: list[str], out: Path) -> dict:
@@ -39,17 +41,20 @@ def measure(arguments: list[str], out: Path) -> dict:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--per-chain", action="store_true")
-    per_chain = parser.parse_args().per_chain
+    parser.add_argument("--short", action="store_true")
+    arguments = parser.parse_args()
+    per_chain, is_short = arguments.per_chain, arguments.short or arguments.per_chain
+    chosen = [*(SHORT if is_short else []), *(FEW_CHAINS if per_chain else [])]
     results = []
     with tempfile.TemporaryDirectory() as folder:
         for count in COUNTS:
-            settings = [word for setting in (SHORT if per_chain else []) for word in ("--set", setting)]
+            settings = [word for setting in chosen for word in ("--set", setting)]
             draws = count if per_chain else -(-count // 64)
             results.append(measure(["--draws", str(draws), *settings], Path(folder) / str(count)))
             print(json.dumps(results[-1], indent=2), flush=True)
     growth = results[1]["peak_memory_mb"] - results[0]["peak_memory_mb"]
     print(f"peak memory grows by {growth:.0f} MB")
-    name = "memory_per_chain.json" if per_chain else "memory.json"
+    name = "memory_per_chain.json" if per_chain else "memory_short.json" if is_short else "memory.json"
     (RESULTS / name).write_text(json.dumps({"growth_mb": growth, "runs": results}, indent=2) + "\n", encoding="utf-8")
 
 

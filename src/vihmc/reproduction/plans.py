@@ -171,7 +171,15 @@ def rule_runs(problem: str, preset: Preset) -> list[StudyRun]:
     size = SIZES[preset]
     short = {
         "sine_large": ("hmc.num_warmup=200", "hmc.num_draws=200", "hmc.thin=1", "hmc.max_integration_steps=255"),
-        "cone": ("hmc.num_warmup=100", "hmc.num_draws=100", "hmc.max_integration_steps=127", "leave_out.num_folds=0"),
+        "cone": (
+            "vi.map_steps=5000",
+            "vi.num_steps=5000",
+            "hmc.num_warmup=100",
+            "hmc.num_draws=80",
+            "hmc.max_integration_steps=63",
+            "leave_out.num_folds=0",
+            "prediction.num_vi_draws=100",
+        ),
     }[problem]
     if preset == "quick":
         short = {
