@@ -3,8 +3,7 @@
     python benchmarks/memory.py          1,000 and 100,000 draws; writes benchmarks/results/memory.json
 
 Draws are of all chains together, at the preset's settings otherwise. `--short` has the preset's chains and arrays with
-short trajectories and fits, a few minutes instead of twenty; `--per-chain` takes as many of each of 4 chains, with short
-trajectories.
+short trajectories and fits, a few minutes instead of twenty; `--per-chain` takes as many of each of 4 chains.
 """
 
 import argparse
