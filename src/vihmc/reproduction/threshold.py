@@ -39,8 +39,8 @@ def build(runs: dict[str, Stored]) -> Section:
             f"At {names[0]} {numbers[names[0]]['num_kept']:,} parameters are kept here and "
             f"{THRESHOLD_TABLE[THRESHOLDS[0]].num_kept:,} in the paper, at {names[-1]} "
             f"{numbers[names[-1]]['num_kept']:,} and {THRESHOLD_TABLE[THRESHOLDS[-1]].num_kept:,}: with the ELBO the "
-            "scores differ less from each other, so rows compare by threshold, not by count. Chains are short and start "
-            "from q, so the widths are not those of converged chains; they compare with each other.",
+            "scores differ less from each other, so rows compare by threshold, not by count. Chains are short and "
+            "start from q, so the widths are not those of converged chains; they compare with each other.",
             Picture(
                 "burgers_uncertainty", "Std of the predictions at t = 1 against x, mean over all validation functions."
             ),
