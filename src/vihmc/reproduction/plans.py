@@ -58,7 +58,7 @@ class Size(NamedTuple):
 
 
 SIZES: dict[Preset, Size] = {
-    "paper": Size("paper", 5, (0.9, 0.5), 5, 16),
+    "paper": Size("paper", 5, (0.5,), 5, 16),
     "quick": Size("quick", 2, (0.5,), 2, 8),
 }
 
