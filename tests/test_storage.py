@@ -1,3 +1,4 @@
+import hashlib
 import json
 import os
 
@@ -140,6 +141,18 @@ def test_a_run_goes_on_only_with_what_it_was_begun_with(begun):
     (path / "config.toml").write_text(text.replace("num_steps = 60", "num_steps = 61"))
     with pytest.raises(InputError, match="must be as it was when the run began, got a changed one"):
         read_config(path)
+
+
+def test_a_run_from_before_a_setting_was_there_has_its_default(begun):
+    config, problem, path = begun
+    text = (path / "config.toml").read_text()
+    older = "\n".join(line for line in text.splitlines() if not line.startswith("frozen = ")) + "\n"
+    assert older != text
+    (path / "config.toml").write_text(older)
+    run = json.loads((path / "run.json").read_text())
+    (path / "run.json").write_text(json.dumps(run | {"config_sha256": [hashlib.sha256(older.encode()).hexdigest()]}))
+    assert read_config(path) == config
+    check_unchanged(path, problem)
 
 
 def test_a_fit_of_another_size_is_refused(begun):

@@ -123,7 +123,9 @@ def read_config(path: Path) -> Config:
         raise InputError(f"`directory` must hold a run of vihmc, got {path}: {what}.")
     config = build_config(read_toml(path / "config.toml"))
     begun = read_begun(path)
-    if begun and _checksum(config) not in begun["config_sha256"]:
+    # The file as it is, too: a later version has settings that it lacks, and would write it in another way.
+    checksums = {_checksum(config), hashlib.sha256((path / "config.toml").read_bytes()).hexdigest()}
+    if begun and checksums.isdisjoint(begun["config_sha256"]):
         raise InputError(
             f"`{path / 'config.toml'}` must be as it was when the run began, got a changed one. Change it back, or "
             f"start anew: vihmc run {path / 'config.toml'} --out ANOTHER."
