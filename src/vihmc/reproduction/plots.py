@@ -57,6 +57,8 @@ def training_curves(fits: Mapping[str, Training]) -> Figure:
         low, high = float(np.min(history.loss)), float(np.max(history.loss))
         if high > 10 * max(1.0, abs(low)):
             loss_axes.set_yscale("symlog", linthresh=max(1.0, abs(low)))
+        else:
+            loss_axes.yaxis.set_major_formatter(EngFormatter(sep=""))
         loss_axes.set(ylabel="Loss (nats)", title=f"{name}: loss")
         loss_axes.legend()
         error_axes.plot(history.step, history.training_mse, color=BLUE, label="training")
