@@ -11,9 +11,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from PIL import Image
+
 from vihmc.files import load_json, save_json, write_atomically
 from vihmc.reproduction.study import Picture, Preset, Section, StudyRun, Table
 
+NUM_COLOURS = 96
 PACKAGES = ("vihmc", "jax", "jaxlib", "blackjax", "optax", "arviz-stats", "numpy")
 INTRODUCTIONS = {
     "paper": "The paper's tables and figures, made anew, beside the published numbers: its networks and data sizes, "
@@ -46,6 +49,8 @@ def write_study(page: Path, name: str, sections: list[Section], runs: list[Study
             figure.savefig(folder / f"{figure_name}.png", dpi=110)
         for figure_name, file in section.copied.items():
             shutil.copyfile(file, folder / f"{figure_name}.png")
+        for figure_name in (*section.figures, *section.copied):
+            _make_small(folder / f"{figure_name}.png")
     stored = {
         "preset": preset,
         "sections": [
@@ -75,6 +80,12 @@ def write_page(page: Path, names: tuple[str, ...], preset: Preset) -> list[str]:
     parts += ["## How it was made", _provenance(studies)]
     write_atomically(page, "\n\n".join(parts) + "\n")
     return list(studies)
+
+
+def _make_small(file: Path) -> None:
+    """Write a figure with as many colours as lines and text need: a third of the size, for a repository."""
+    with Image.open(file) as image:
+        image.convert("RGB").quantize(NUM_COLOURS, dither=Image.Dither.NONE).save(file, optimize=True)
 
 
 def assets(page: Path) -> Path:

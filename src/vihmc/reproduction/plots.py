@@ -1,5 +1,6 @@
 """Figures that no single run has: several problems, several thresholds, several fits in one."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -8,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
+from vihmc.pages.formats import SUPERSCRIPTS
 from vihmc.style import BLUE, GREEN, GREY, ORANGE, RED, finish
 from vihmc.subspace import captured_share
 from vihmc.vi import VIHistory
@@ -95,13 +97,16 @@ def score_histograms(scores: Mapping[str, np.ndarray]) -> Figure:
     """Scores up to their 99th percentile."""
     figure = Figure(figsize=(4 * len(scores), 3.4), layout="constrained")
     for axes, (name, values) in zip(figure.subplots(1, len(scores), squeeze=False)[0], scores.items(), strict=True):
+        exponent = math.floor(math.log10(values.max()))
+        values = values / 10.0**exponent
         limit = np.quantile(values, 0.99)
         axes.hist(
             values[values <= limit], bins=NUM_BINS, color=BLUE, edgecolor="white", linewidth=0.4, label="parameters"
         )
         axes.axvline(np.median(values), color=RED, linestyle="--", label="median")
-        axes.set(xlabel="Score S² (output²), to its 99th percentile", ylabel="Number of parameters", title=name)
-        axes.ticklabel_format(axis="x", scilimits=(-2, 3))
+        unit = f"10{str(exponent).translate(SUPERSCRIPTS)} output²"
+        axes.set(xlabel=f"Score S² ({unit}), to its 99th percentile", ylabel="Number of parameters", title=name)
+        axes.set_yscale("log")
         axes.legend()
     return finish(figure)
 
