@@ -98,8 +98,9 @@ def moments(values):
         ),
         (
             "sine_large",
-            SamplerConfig(num_chains=64, num_warmup=300, num_draws=300, jitter=1.0, target_acceptance=0.9),
-            {"num_chains": 4, "num_warmup": 500, "num_draws": 600},
+            SamplerConfig(num_chains=64, num_warmup=800, num_draws=250, jitter=1.0, target_acceptance=0.9),
+            # Of four chains nobody knows the standard error: it comes from how much they differ.
+            {"num_chains": 24, "num_warmup": 150, "num_draws": 150},
         ),
     ],
     ids=["6 parameters", "141 parameters"],
@@ -109,7 +110,7 @@ def test_numpyro_agrees(name, ours, theirs):
     with jax.enable_x64(config.precision == "float64"):
         problem = build_problem(config.problem)
         posterior, inputs = problem.posterior, problem.validation_inputs[::10]
-        # Both start in one place, a draw of the reference or a mode: the question is what they make of it.
+        # Theirs start at draws of ours, from a fit that is narrow: hence the long warm-up, to have forgotten it.
         fitted = study_fit(problem, config)
         sampled = sample_everything(posterior, fitted, ours, jax.random.key(0))
         draws = sampled.chains.positions
@@ -122,7 +123,8 @@ def test_numpyro_agrees(name, ours, theirs):
         other = numpyro_predictions(posterior, inputs, starts, **theirs)
     (mean, error), (their_mean, their_error) = moments(values), moments(other)
     z = (mean - their_mean) / np.hypot(error, their_error)
-    assert np.max(np.abs(z)) < Z_LIMIT, np.abs(z).max()
+    print(f"largest |z| of {z.size}: {np.abs(z).max():.2f}")
+    assert np.max(np.abs(z)) < Z_LIMIT
 
 
 def study_fit(problem, config):
