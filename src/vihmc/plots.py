@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullFormatter
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from vihmc.evaluation import HMC, VI, VIHMC, MethodResult, RunResult
 from vihmc.operator import OperatorPosterior
@@ -16,7 +16,7 @@ from vihmc.plots_chains import energy, ranks, traces
 from vihmc.plots_layers import has_layers, layers
 from vihmc.plots_operator import fields, spectra
 from vihmc.problems.sine import TABLE_1_COLUMNS, table_1_order
-from vihmc.style import BLUE, GREY, METHOD_STYLE, RED, SAMPLES, finish, row_of_axes
+from vihmc.style import BLUE, GREY, METHOD_STYLE, RED, SAMPLES, few_large_numbers, finish, fit_loss, row_of_axes
 from vihmc.subspace import captured_share
 
 FEW_PARAMETERS = 20
@@ -54,11 +54,7 @@ def training(result: RunResult) -> Figure:
         name += f", divergence × {config.kl_weight:g}"
     loss_axes.plot(history.step, history.loss, color=BLUE)
     loss_axes.set(xlabel="Optimiser step", ylabel=f"{name} (nats)", title="Variational fit: loss")
-    low, high = float(np.min(history.loss)), float(np.max(history.loss))
-    if high > 10 * max(1.0, abs(low)):
-        loss_axes.set_yscale("symlog", linthresh=max(1.0, abs(low)))
-    else:
-        loss_axes.yaxis.set_major_formatter(EngFormatter(sep=""))
+    fit_loss(loss_axes, history.loss)
     error_axes.plot(history.step, history.training_mse, color=BLUE, label="training")
     if np.any(np.isfinite(history.validation_mse)):
         error_axes.plot(history.step, history.validation_mse, color=RED, linestyle="--", label="validation")
@@ -67,14 +63,8 @@ def training(result: RunResult) -> Figure:
     )
     error_axes.legend()
     for axes in figure.axes:
-        _few_large_numbers(axes)
+        few_large_numbers(axes)
     return finish(figure)
-
-
-def _few_large_numbers(axes: Axes) -> None:
-    """Tick labels that do not run into each other: 50k instead of 50000, and few of them."""
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=5))
-    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
 
 
 def sensitivity(result: RunResult) -> Figure:
@@ -102,7 +92,7 @@ def sensitivity(result: RunResult) -> Figure:
     )
     share_axes.legend(loc="lower right")
     if values.size > FEW_PARAMETERS:
-        _few_large_numbers(share_axes)
+        few_large_numbers(share_axes)
     if values.size <= FEW_PARAMETERS:
         _score_bars(histogram_axes, result, values)
     else:

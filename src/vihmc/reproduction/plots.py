@@ -5,12 +5,10 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter, MaxNLocator
 
 from vihmc.pages.formats import SUPERSCRIPTS
-from vihmc.style import BLUE, GREEN, GREY, ORANGE, RED, finish
+from vihmc.style import BLUE, GREEN, GREY, ORANGE, RED, few_large_numbers, finish, fit_loss
 from vihmc.subspace import captured_share
 from vihmc.vi import VIHistory
 
@@ -56,11 +54,7 @@ def training_curves(fits: Mapping[str, Training]) -> Figure:
     grid = figure.subplots(len(fits), 2, squeeze=False)
     for (loss_axes, error_axes), (name, (history, loss_name)) in zip(grid, fits.items(), strict=True):
         loss_axes.plot(history.step, history.loss, color=BLUE, label=loss_name)
-        low, high = float(np.min(history.loss)), float(np.max(history.loss))
-        if high > 10 * max(1.0, abs(low)):
-            loss_axes.set_yscale("symlog", linthresh=max(1.0, abs(low)))
-        else:
-            loss_axes.yaxis.set_major_formatter(EngFormatter(sep=""))
+        fit_loss(loss_axes, history.loss)
         loss_axes.set(ylabel="Loss (nats)", title=f"{name}: loss")
         loss_axes.legend()
         error_axes.plot(history.step, history.training_mse, color=BLUE, label="training")
@@ -70,7 +64,7 @@ def training_curves(fits: Mapping[str, Training]) -> Figure:
         error_axes.legend()
         for axes in (loss_axes, error_axes):
             axes.set_xlabel("Optimiser step")
-            _few_large_numbers(axes)
+            few_large_numbers(axes)
     return finish(figure)
 
 
@@ -89,7 +83,7 @@ def captured_curves(scores: Mapping[str, np.ndarray], threshold: float) -> Figur
         )
         axes.legend(loc="lower right")
         if values.size > 1000:
-            _few_large_numbers(axes)
+            few_large_numbers(axes)
     return finish(figure)
 
 
@@ -204,8 +198,3 @@ def _density(values: np.ndarray, together: np.ndarray) -> tuple[np.ndarray, np.n
     width = 0.9 * max(spread, 1e-3 * (high - low)) * values.size**-0.2
     kernels = np.exp(-0.5 * ((positions[:, None] - values) / width) ** 2)
     return positions, kernels.mean(axis=1) / (width * np.sqrt(2 * np.pi))
-
-
-def _few_large_numbers(axes: Axes) -> None:
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=5))
-    axes.xaxis.set_major_formatter(EngFormatter(sep=""))

@@ -55,6 +55,7 @@ def build(runs: dict[str, Stored], preset: Preset) -> Section:
             f"**{title}.**",
             Table(COLUMNS, [(RULE_TITLES[rule], *_cells(errors)) for rule, errors in found.items()]),
         ]
+        blocks.append(_order(found))
     references = {problem: runs[f"{problem}/default"].summary["reference"] for problem in ("sine_large", "cone")}
     said = (
         f"{name}: {chains['num_chains']} × {chains['num_draws']} draws, worst R-hat "
@@ -84,6 +85,15 @@ def _errors(runs: dict[str, Stored], problem: str, threshold: float, rule: str, 
         rhat = run.summary["diagnostics"]["rhat_max"]
         errors.append(Errors(rms(ratio), rms(distance), coverage, predictive["crps"], rhat))
     return errors
+
+
+def _order(found: dict[str, list[Errors]]) -> str:
+    """The rules from the smallest median error of the std to the largest, in a sentence."""
+    medians = {
+        RULE_TITLES[rule]: float(np.median([error.std_error for error in errors])) for rule, errors in found.items()
+    }
+    ordered = sorted(medians, key=lambda title: medians[title])
+    return f"By the median error of the std: {', then '.join(ordered)}."
 
 
 def _num_kept(runs: dict[str, Stored], problem: str, threshold: float, seeds: int) -> list[int]:
