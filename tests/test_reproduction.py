@@ -185,7 +185,7 @@ def test_a_small_study_of_thresholds(tmp_path):
     stored = Workshop(tmp_path).make(runs)
     section = threshold.build(stored)
     rows = section.numbers["rows"]
-    kept = [rows[f"{value:g}"]["num_kept"] for value in plans.THRESHOLDS]
+    kept = [rows[f"{value:g}"]["num_kept"] for value in plans.SIZES["quick"].thresholds]
     assert kept == sorted(kept, reverse=True)
     assert rows["random"]["num_kept"] == kept[-1]
     trends = section.numbers["trends"]

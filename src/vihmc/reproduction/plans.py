@@ -48,6 +48,7 @@ class Size(NamedTuple):
         rule_thresholds: Sizes at which rules are compared, as thresholds of the paper's score.
         robustness_seeds: Of the study of noise and amount of data.
         step_search: Leapfrog steps of a draw while the step for 80 % acceptance is looked for.
+        thresholds: Of the study on Burgers.
     """
 
     operator_preset: str
@@ -55,11 +56,12 @@ class Size(NamedTuple):
     rule_thresholds: tuple[float, ...]
     robustness_seeds: int
     step_search: int
+    thresholds: tuple[float, ...]
 
 
 SIZES: dict[Preset, Size] = {
-    "paper": Size("paper", 5, (0.5,), 5, 16),
-    "quick": Size("quick", 2, (0.5,), 2, 8),
+    "paper": Size("paper", 5, (0.5,), 5, 16, THRESHOLDS),
+    "quick": Size("quick", 2, (0.5,), 2, 8, (THRESHOLDS[0], THRESHOLDS[-1])),
 }
 
 
@@ -111,7 +113,7 @@ def burgers_runs(preset: Preset) -> list[StudyRun]:
     full_search = ("reference.num_warmup=100", "reference.step_size=none", "reference.num_draws=5")
     full_search += (f"reference.max_integration_steps={size.step_search}",)
     cases: list[tuple[str, tuple[str, ...]]] = [
-        (f"{threshold:g}", (f"selection.threshold={threshold:g}",)) for threshold in THRESHOLDS
+        (f"{threshold:g}", (f"selection.threshold={threshold:g}",)) for threshold in size.thresholds
     ]
     cases.append(("random", (f"selection.threshold={THRESHOLDS[-1]:g}", "selection.rank_by=random")))
     for name, selection in cases:
@@ -123,7 +125,7 @@ def burgers_runs(preset: Preset) -> list[StudyRun]:
             StudyRun(
                 f"burgers/threshold_{name}",
                 settings=(*sampler, *selection, *fixed, *beside),
-                with_figures=True,
+                with_figures=is_first,
                 **common,
             )
         )
@@ -184,7 +186,7 @@ def rule_runs(problem: str, preset: Preset) -> list[StudyRun]:
     if preset == "quick":
         short = {
             "sine_large": ("hmc.num_warmup=150", "hmc.num_draws=100"),
-            "cone": ("leave_out.num_folds=0",),
+            "cone": ("leave_out.num_folds=0", "hmc.num_draws=50", "prediction.num_vi_draws=50"),
         }[problem]
     runs = []
     for seed in range(size.seeds):

@@ -18,7 +18,7 @@ RANDOM = "random"
 
 def build(runs: dict[str, Stored]) -> Section:
     """The table of thresholds, the signs of its trends, and the uncertainty over x."""
-    names = [f"{threshold:g}" for threshold in THRESHOLDS]
+    names = [f"{threshold:g}" for threshold in THRESHOLDS if f"burgers/threshold_{threshold:g}" in runs]
     numbers = {name: _numbers(runs, name) for name in (*names, RANDOM)}
     rows: list[tuple[str, ...]] = []
     for name, values in numbers.items():
