@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from vihmc.pages.formats import SUPERSCRIPTS
 from vihmc.style import BLUE, GREEN, GREY, ORANGE, RED, few_large_numbers, finish, fit_loss
@@ -158,9 +159,9 @@ def rule_errors(cases: Mapping[str, Mapping[str, Sequence[float]]]) -> Figure:
             )
         axes.set_yticks(range(len(rules)), rules.keys())
         axes.set(xlabel="RMS log std ratio to full HMC", xscale="log", title=title)
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5)))
         axes.xaxis.set_major_formatter("{x:g}")
-        axes.xaxis.set_minor_formatter("{x:g}")
-        axes.tick_params(axis="x", which="both", labelsize=8)
+        axes.xaxis.set_minor_formatter(NullFormatter())
         axes.margins(y=0.2)
     grid[0].invert_yaxis()
     handles, labels = grid[0].get_legend_handles_labels()
