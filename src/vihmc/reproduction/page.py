@@ -1,7 +1,7 @@
 """The page of all studies: Markdown, with figures and numbers in a folder beside it.
 
 Each study leaves a file of its own there; the page is made of all that are there, so that one study can be done at a
-time.
+time. Words of one's own about the runs, in ``remarks.md`` there, are put on the page as well.
 """
 
 import os
@@ -17,6 +17,7 @@ from vihmc.files import load_json, save_json, write_atomically
 from vihmc.reproduction.study import Picture, Preset, Section, StudyRun, Table
 
 NUM_COLOURS = 96
+REMARKS = "remarks.md"
 PACKAGES = ("vihmc", "jax", "jaxlib", "blackjax", "optax", "arviz-stats", "numpy")
 INTRODUCTIONS = {
     "paper": "The paper's tables and figures, made anew, beside the published numbers: its networks and data sizes, "
@@ -75,6 +76,8 @@ def write_page(page: Path, names: tuple[str, ...], preset: Preset) -> list[str]:
     parts.append("\n".join(f"- [{section['title']}](#{_anchor(section['title'])})" for section in sections))
     if preset == "paper":
         parts += ["## Where ours differ, and why", DIFFERENCES.strip()]
+    if (remarks := assets(page) / REMARKS).exists():
+        parts += ["## Remarks on these runs", remarks.read_text(encoding="utf-8").strip()]
     for section in sections:
         parts += [f"## {section['title']}", section["markdown"]]
     parts += ["## How it was made", _provenance(studies)]

@@ -117,7 +117,7 @@ def uncertainty_over_x(fields: Mapping[str, Fields]) -> Figure:
         xlabel="x",
         ylabel="Mean epistemic std of u(x, t = 1)",
         yscale="log",
-        title="Uncertainty shrinks with the subset",
+        title="Uncertainty of the subsets over x",
     )
     figure.legend(loc="outside lower center", ncols=3)
     return finish(figure)
