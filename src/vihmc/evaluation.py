@@ -27,7 +27,7 @@ from vihmc.pipeline import (
     infer,
     sample_everything,
 )
-from vihmc.posterior import Validation
+from vihmc.posterior import Validation, check_validation
 from vihmc.predict import Prediction
 from vihmc.problems import Problem
 from vihmc.problems.problem import Folds
@@ -179,10 +179,10 @@ def find_frozen_shares(problem: Problem, inference: Inference, config: Config) -
     """Share of the first-order variance that the frozen parameters hold, where the data are and where it is judged."""
     posterior, q = problem.posterior, inference.vi.q
     key = jax.random.fold_in(jax.random.key(config.seed), _STREAM_FROZEN_SHARE)
-    weights = problem.validation_weights
+    checked = check_validation(posterior, _given_to(problem, config)["validation"])
     places = {
         "training": (posterior.inputs, posterior.weights),
-        "validation": (problem.validation_inputs, None if weights is None else jnp.asarray(weights)),
+        "validation": (checked.inputs, None if checked.weights is None else jnp.asarray(checked.weights)),
     }
     return {
         name: frozen_share(
