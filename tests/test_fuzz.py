@@ -118,7 +118,7 @@ def write_toml(path, tree):
 def nothing_runs(tmp_path, monkeypatch):
     """All that comes before the first computation is real: reading, checking, building, the first files."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(runs, "_go_on", lambda *_, **__: None)
+    monkeypatch.setattr(runs, "_go_on", lambda *_, **__: False)
     np.savetxt(tmp_path / "data.csv", np.arange(24.0).reshape(8, 3), delimiter=",", header="a,b,c", comments="")
     return tmp_path
 

@@ -1,11 +1,13 @@
 """`vihmc reproduce`: the runs of a study are made once, and its numbers are the paper's."""
 
 import json
+import signal
 
 import numpy as np
 import pytest
 
-from vihmc.errors import InputError
+import vihmc.runs
+from vihmc.errors import InputError, Interrupted
 from vihmc.evaluation import HMC, VI, VIHMC
 from vihmc.problems.sine import TABLE_1
 from vihmc.reproduction import plans, threshold
@@ -80,6 +82,26 @@ def test_an_interrupted_choice_goes_on(tmp_path):
     (tmp_path / "begun" / "runs" / "run" / "scores.npz").unlink()
     again = begun.make([chosen("run")])["run"]
     np.testing.assert_array_equal(again.selected.scores.values, whole.selected.scores.values)
+
+
+def test_a_request_to_stop_that_comes_too_late_for_a_run_stops_before_the_next_one(tmp_path, monkeypatch):
+    # The signal arrives after the last checkpoint: the run ends as if nothing was asked, the study must not.
+    made = []
+
+    def choose(problem, *_, **__):
+        made.append(problem)
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(vihmc.runs, "choose_for", choose)
+    with pytest.raises(Interrupted, match="the same command goes on with it"):
+        Workshop(tmp_path).make([chosen("one"), chosen("two")])
+    assert len(made) == 1
+
+
+def test_a_run_that_is_stopped_names_the_command_that_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(vihmc.runs, "choose_for", lambda *_, **__: signal.default_int_handler(0, None))
+    with pytest.raises(Interrupted, match="the same command goes on with it"):
+        Workshop(tmp_path).make([chosen("one")])
 
 
 def test_a_run_under_other_settings_is_left_alone(tmp_path):

@@ -14,6 +14,11 @@ class Pace:
         """Stop at the next checkpoint."""
         self._asked_to_stop = True
 
+    @property
+    def is_asked_to_stop(self) -> bool:
+        """Whether somebody asked; a run whose last checkpoint was before that comes to its end all the same."""
+        return self._asked_to_stop
+
     def is_due(self) -> bool:
         """Whether it is time."""
         return self._asked_to_stop or time.monotonic() - self._last >= self._seconds

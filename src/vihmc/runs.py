@@ -13,6 +13,7 @@ from vihmc.config import Config
 from vihmc.console import print_outcome, print_verdicts, table_of_parameters
 from vihmc.errors import InputError, Interrupted
 from vihmc.evaluation import check_run, choose_for, run_problem
+from vihmc.first_stage import VIResult
 from vihmc.pace import Pace
 from vihmc.pages.report import write_report
 from vihmc.plots import run_figures
@@ -33,7 +34,6 @@ from vihmc.run_directory import (
 from vihmc.run_journal import RunJournal, check_whole
 from vihmc.storage import load_fit_of, save_figures, save_predictions, save_summary
 from vihmc.summary import summarise
-from vihmc.vi import VIResult
 
 COMMIT_SECONDS = "VIHMC_COMMIT_SECONDS"
 """Environment variable: seconds between two checkpoints."""
@@ -41,8 +41,12 @@ COMMIT_SECONDS = "VIHMC_COMMIT_SECONDS"
 
 def start_run(
     config: Config, *, out: Path | None, fit_from: Path | None, console: Console, brief: bool = False
-) -> None:
-    """Begin a run in a new directory and bring it to its end; a brief one has no figures, no page and no last words."""
+) -> bool:
+    """Begin a run in a new directory and bring it to its end; a brief one has no figures, no page and no last words.
+
+    Returns:
+        Whether it was asked to stop, too late for a checkpoint: it is at its end, and nothing should follow it.
+    """
     config = resolve_config(config, console)
     problem = build_problem(config.problem)
     check_run(problem, config)
@@ -51,7 +55,7 @@ def start_run(
     with locked(path), _in_one_sentence(path):
         begin(path, config, problem, fit_from=fit_from)
         try:
-            _go_on(path, config, problem, fitted, console, brief=brief)
+            return _go_on(path, config, problem, fitted, console, brief=brief)
         except InputError:
             discard_run_directory(path)
             raise
@@ -62,11 +66,18 @@ def resolve_config(config: Config, console: Console) -> Config:
     resolved = resolve_problem(config.problem)
     if resolved.name != config.problem.name:
         console.print(NO_FILES, STAND_IN, "Growth rates are computed once, in half a minute.")
-    return config.model_copy(update={"problem": resolved})
+    path = config.sensitivity.inputs_file
+    full = None if path is None else str(Path(path).absolute())
+    sensitivity = config.sensitivity.model_copy(update={"inputs_file": full})
+    return config.model_copy(update={"problem": resolved, "sensitivity": sensitivity})
 
 
-def choose_run(config: Config, *, out: Path, console: Console) -> None:
-    """Only fit, score and select, or go on with that; the directory then has no chains and is no finished run."""
+def choose_run(config: Config, *, out: Path, console: Console) -> bool:
+    """Only fit, score and select, or go on with that; the directory then has no chains and is no finished run.
+
+    Returns:
+        As :func:`start_run`.
+    """
     problem = build_problem(config.problem)
     is_new = not (out / "config.toml").exists()
     if is_new:
@@ -80,16 +91,21 @@ def choose_run(config: Config, *, out: Path, console: Console) -> None:
         journal = RunJournal(out, param_names=problem.param_names, pace=pace)
         with _stopping_at_a_checkpoint(pace, console), RunObserver(console, out) as observer:
             choose_for(problem, config, observer, journal=journal)
+        return pace.is_asked_to_stop
 
 
-def resume_run(path: Path, *, any_version: bool, console: Console, brief: bool = False) -> None:
-    """Bring an interrupted run to its end."""
+def resume_run(path: Path, *, any_version: bool, console: Console, brief: bool = False) -> bool:
+    """Bring an interrupted run to its end.
+
+    Returns:
+        As :func:`start_run`.
+    """
     config = read_config(path)
     with locked(path), _in_one_sentence(path):
         if (path / "summary.json").exists():
             write_report(path)
             console.print(f"The run in {path} is finished. More draws: vihmc extend {path} --draws N", soft_wrap=True)
-            return
+            return False
         problem = build_problem(config.problem)
         begun = read_begun(path)
         if begun:
@@ -99,7 +115,7 @@ def resume_run(path: Path, *, any_version: bool, console: Console, brief: bool =
         fitted = None
         if begun.get("fit_from") and not (path / "vi.npz").exists():
             fitted = load_fit_of(Path(begun["fit_from"]), problem.posterior, config)
-        _go_on(path, config, problem, fitted, console, brief=brief)
+        return _go_on(path, config, problem, fitted, console, brief=brief)
 
 
 def extend_run(path: Path, *, num_draws: int, reference: bool, any_version: bool, console: Console) -> None:
@@ -127,7 +143,7 @@ def extend_run(path: Path, *, num_draws: int, reference: bool, any_version: bool
 
 def _go_on(
     path: Path, config: Config, problem: Problem, fitted: VIResult | None, console: Console, *, brief: bool = False
-) -> None:
+) -> bool:
     pace = Pace(float(os.environ.get(COMMIT_SECONDS, "10")))
     journal = RunJournal(path, param_names=problem.param_names, pace=pace)
     with _stopping_at_a_checkpoint(pace, console), RunObserver(console, path) as observer:
@@ -137,10 +153,10 @@ def _go_on(
     if not brief:
         save_figures(path, run_figures(result))
     save_summary(path, summary)
-    if brief:
-        return
-    report = write_report(path)
-    _tell(console, path, report, summary)
+    if not brief:
+        report = write_report(path)
+        _tell(console, path, report, summary)
+    return pace.is_asked_to_stop
 
 
 def _origin(path: Path) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """The runs of a study: found where they are stored, finished where they were interrupted, made where missing."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,15 @@ from rich.console import Console
 
 from vihmc.config import Config
 from vihmc.config_files import build_config, load_preset
-from vihmc.errors import InputError
+from vihmc.errors import InputError, Interrupted
 from vihmc.files import load_arrays, load_json
+from vihmc.first_stage import VIResult
 from vihmc.journal import Selected
 from vihmc.reproduction.study import RUNS, StudyRun
 from vihmc.run_directory import read_config
 from vihmc.runs import choose_run, resolve_config, resume_run, start_run
 from vihmc.runtime import configure_jax
 from vihmc.stage_files import load_fit, load_selected
-from vihmc.vi import VIResult
 
 
 class Stored:
@@ -75,8 +76,11 @@ class Workshop:
         for number, run in enumerate(missing, 1):
             self._console.print(f"Run {number} of {len(missing)}: {run.name}", style="bold", highlight=False)
             began = time.perf_counter()
-            self._make(run)
-            jax.clear_caches() if run.with_figures else None
+            with _going_on_with_the_same_command():
+                if self._make(run):
+                    raise KeyboardInterrupt
+            if number < len(missing) and missing[number].problem != run.problem:
+                jax.clear_caches()  # what was compiled for one problem is of no use to another, and takes memory
             self._console.print(f"{run.name}: {time.perf_counter() - began:.0f} s", highlight=False)
         return {name: Stored(self.runs_folder / name) for name in unique}
 
@@ -102,17 +106,25 @@ class Workshop:
             )
         return (path / last).exists()
 
-    def _make(self, run: StudyRun) -> None:
+    def _make(self, run: StudyRun) -> bool:
+        """Bring a run to its end; whether it was asked to stop meanwhile."""
         path, config = self._path(run), self.config_of(run)
         configure_jax(config)
         console = self._console if run.with_figures else self._silent
         if run.only_chosen:
-            choose_run(config, out=path, console=console)
-        elif (path / "config.toml").exists():
-            resume_run(path, any_version=False, console=console, brief=not run.with_figures)
-        else:
-            fit_from = None if run.fit_from is None else self.runs_folder / run.fit_from
-            start_run(config, out=path, fit_from=fit_from, console=console, brief=not run.with_figures)
+            return choose_run(config, out=path, console=console)
+        if (path / "config.toml").exists():
+            return resume_run(path, any_version=False, console=console, brief=not run.with_figures)
+        fit_from = None if run.fit_from is None else self.runs_folder / run.fit_from
+        return start_run(config, out=path, fit_from=fit_from, console=console, brief=not run.with_figures)
+
+
+@contextmanager
+def _going_on_with_the_same_command() -> Iterator[None]:
+    try:
+        yield
+    except (KeyboardInterrupt, Interrupted):
+        raise Interrupted("interrupted; what was committed is kept, and the same command goes on with it.") from None
 
 
 def _differences(found: Config, asked: Config) -> list[str]:
