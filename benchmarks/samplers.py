@@ -37,8 +37,9 @@ from vihmc.samplers.chains import init_chains  # noqa: E402
 from vihmc.samplers.loop import run_chunk, start_loop  # noqa: E402
 from vihmc.samplers.sample import build_kernel  # noqa: E402
 from vihmc.samplers.warmup import warm_up  # noqa: E402
+from vihmc.selection import select  # noqa: E402
 from vihmc.storage import load_fit_of  # noqa: E402
-from vihmc.subspace import select, whole_space  # noqa: E402
+from vihmc.subspace import whole_space  # noqa: E402
 from vihmc.target import Target  # noqa: E402
 
 RESULTS, DOCS = Path(__file__).parent / "results", Path(__file__).parent.parent / "docs"

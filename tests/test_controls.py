@@ -70,9 +70,9 @@ CONTROLS = {
         ("test_operator.py::test_a_restricted_density_is_that_of_the_whole_with_the_rest_frozen",),
     ),
     "selection off by one": Control(
-        "subspace.py",
-        "return int(np.sum(captured <= threshold + slack))",
-        "return int(np.sum(captured <= threshold + slack)) + 1",
+        "selection.py",
+        "return int(np.sum(captured <= threshold + _SLACK))",
+        "return int(np.sum(captured <= threshold + _SLACK)) + 1",
         ("test_subspace.py::test_the_papers_rule_leaves_out_the_parameter_that_crosses",),
     ),
     "kept ones not told what is frozen": Control(

@@ -5,10 +5,10 @@ import pytest
 from rich.console import Console
 
 from vihmc.errors import InputError
+from vihmc.first_stage import VIInfo
 from vihmc.progress import RunObserver, StageProgress, clock, monitor_table, read_progress
 from vihmc.run_directory import locked
 from vihmc.samplers.kernel import StepInfo
-from vihmc.vi import VIInfo
 
 
 @pytest.fixture

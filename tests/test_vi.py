@@ -73,7 +73,7 @@ def test_minibatches_have_the_optimum_of_all_data(x64, linear_gaussian):
 
 def test_map_is_the_posterior_mean_of_a_linear_model(x64, linear_gaussian):
     config = VIConfig(map_steps=5000, learning_rate=0.05)
-    theta = maximum_a_posteriori(linear_gaussian.posterior, jnp.zeros(5), config, jax.random.key(0))
+    theta = maximum_a_posteriori(linear_gaussian.posterior, jnp.zeros(5), config, jax.random.key(0)).theta
     np.testing.assert_allclose(theta, linear_gaussian.mean, atol=1e-6)
 
 
@@ -141,7 +141,7 @@ def test_muon_takes_orthogonal_steps_and_arrives(x64):
     )
     values = np.linalg.svd(np.asarray(direction).reshape(3, 2), compute_uv=False)
     assert 0.5 < values.min() <= values.max() < 1.5
-    theta = maximum_a_posteriori(posterior, jnp.ones(6), config, jax.random.key(0))
+    theta = maximum_a_posteriori(posterior, jnp.ones(6), config, jax.random.key(0)).theta
     ridge = np.linalg.solve(x.T @ x + 0.25 * np.eye(3), x.T @ y)
     np.testing.assert_allclose(theta.reshape(3, 2), ridge, atol=1e-3)
 

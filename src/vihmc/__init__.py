@@ -1,6 +1,6 @@
 """vihmc: error bars for networks and neural operators, by variational inference and Hamiltonian Monte Carlo.
 
-The stages are modules, each usable alone: :mod:`vihmc.vi`, :mod:`vihmc.sensitivity`, :mod:`vihmc.subspace`,
+The stages are modules, each usable alone: :mod:`vihmc.vi`, :mod:`vihmc.sensitivity`, :mod:`vihmc.selection`,
 :mod:`vihmc.samplers`, :mod:`vihmc.predict`, :mod:`vihmc.diagnostics`. :func:`infer` joins them.
 Names are loaded when they are first used: importing the package computes and configures nothing.
 """
@@ -45,7 +45,7 @@ _HOMES = {
     "load": "stored_run",
 }
 
-_STAGES = {"diagnostics", "predict", "samplers", "sensitivity", "subspace", "vi"}
+_STAGES = {"diagnostics", "predict", "laplace", "samplers", "selection", "sensitivity", "subspace", "vi"}
 
 __all__ = [
     "MLP",

@@ -34,7 +34,24 @@ def run(
     objective: Annotated[
         str | None, typer.Option(help="elbo, or published: the objective of the paper's published code.")
     ] = None,
-    threshold: Annotated[float | None, typer.Option(help="Share of the sensitivity to keep, in (0, 1].")] = None,
+    first_stage: Annotated[
+        str | None, typer.Option(help="vi, a fit of Gaussians; or laplace, a mode and the curvature there.")
+    ] = None,
+    select: Annotated[
+        str | None,
+        typer.Option(
+            help="sensitivity, the paper's score; predictive, by captured predictive variance; or random, variance, "
+            "magnitude."
+        ),
+    ] = None,
+    threshold: Annotated[
+        float | None,
+        typer.Option(help="Share to keep, in (0, 1]: of the sensitivity, or with predictive of the variance."),
+    ] = None,
+    use_at: Annotated[
+        Path | None,
+        typer.Option(help="Inputs where the model will be used, .npz, .csv or .mat: what matters there is kept."),
+    ] = None,
     chains: Annotated[int | None, typer.Option(help="Number of chains.")] = None,
     draws: Annotated[int | None, typer.Option(help="Draws per chain that count.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of everything but the data.")] = None,
@@ -66,7 +83,9 @@ def run(
     flags = {
         "problem": _data_setting(data),
         "vi": {"objective": objective},
-        "selection": {"threshold": threshold},
+        "first_stage": first_stage,
+        "sensitivity": {"inputs_file": None if use_at is None else str(use_at)},
+        "selection": {"rank_by": select, "threshold": threshold},
         "hmc": {"num_chains": chains, "num_draws": draws},
         "reference": {"enabled": reference},
         "seed": seed,

@@ -65,6 +65,13 @@ class SensitivityConfig(Settings):
 
     method: Literal["exact", "random_signs"] = Field("exact", description="All gradients, or an unbiased estimate.")
     inputs: Literal["training", "validation"] = Field("training", description="Where the predictions are scored.")
+    inputs_file: str | None = Field(
+        None,
+        description="A file of inputs, .npz, .csv or .mat, where the model will be used: scored there instead.",
+    )
+    order: Literal[1, 2] = Field(
+        1, description="Variance of the prediction to first order, as published, or to second, which is estimated."
+    )
     num_probes: Annotated[int, Field(ge=2)] = Field(256, description="Backward passes of the estimate.")
     memory_mb: PositiveFloat = Field(256.0, description="Bound on the memory of a chunk of gradients.")
 
@@ -72,14 +79,26 @@ class SensitivityConfig(Settings):
 class SelectionConfig(Settings):
     """Which parameters HMC gets."""
 
-    rank_by: Literal["sensitivity", "random", "variance", "magnitude"] = Field(
-        "sensitivity", description="The paper's score, or a baseline of the same size."
+    rank_by: Literal["sensitivity", "predictive", "random", "variance", "magnitude"] = Field(
+        "sensitivity",
+        description="The paper's score; predictive, one after the other by what they add to the captured predictive "
+        "variance; or a baseline of the size of the paper's.",
     )
     rule: Literal["at_most", "at_least", "count"] = Field(
         "at_most", description="The paper's rule, the smallest set that reaches the threshold, or a given number."
     )
     threshold: Share = Field(0.9, description="Share of the total sensitivity to keep.")
     count: PositiveInt | None = Field(None, description="How many to keep, with the rule `count`.")
+    num_points: PositiveInt = Field(512, description="Predictions whose captured variance is looked at, at most.")
+    num_directions: PositiveInt = Field(
+        1024, description="Directions of the data that captured variance is computed with, at most."
+    )
+    tolerance: PositiveFloat = Field(
+        0.01, description="Directions that change no variance by more than this part of it are left out."
+    )
+    growth: Annotated[float, Field(ge=0, le=1)] = Field(
+        0.02, description="How many are added at a time by `predictive`, as a part of those that are there."
+    )
     ties: Literal["error", "include", "exclude"] = Field(
         "error", description="What to do when the cut falls between equal scores."
     )
@@ -257,12 +276,21 @@ class MethodConfig(Settings):
     """The method, on whatever posterior."""
 
     seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(0, description="Seed of everything but the data.")
+    first_stage: Literal["vi", "laplace"] = Field(
+        "vi",
+        description="Fit independent Gaussians; or find a mode, in `vi.map_steps` steps, and take the curvature there.",
+    )
     vi: VIConfig = VIConfig()
     sensitivity: SensitivityConfig = SensitivityConfig()
     selection: SelectionConfig = SelectionConfig()
     hmc: SamplerConfig = SamplerConfig()
     reference: ReferenceConfig = ReferenceConfig()
     prediction: PredictionConfig = PredictionConfig()
+
+    @property
+    def num_fit_steps(self) -> int:
+        """Steps of the first stage."""
+        return self.vi.map_steps + (self.vi.num_steps if self.first_stage == "vi" else 0)
 
 
 class Config(MethodConfig):

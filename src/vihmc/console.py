@@ -19,6 +19,8 @@ def print_outcome(console: Console, summary: dict[str, Any]) -> None:
         f"Kept {summary['num_kept']} of {summary['num_params']} parameters, "
         f"{summary['captured_share']:.1%} of the first-order variance."
     )
+    if "captured_variance" in summary:  # a summary of an older run has none
+        console.print(captured_sentence(summary))
     if "frozen_share" in summary:  # a summary of an older run has none
         at = summary["frozen_share"]
         console.print(
@@ -46,6 +48,15 @@ def print_outcome(console: Console, summary: dict[str, Any]) -> None:
             f"Against HMC on all parameters, RMS log ratio of the predictive std: "
             f"VI-HMC {ratio['vihmc']:.3f}, VI {ratio['vi']:.3f}."
         )
+
+
+def captured_sentence(summary: dict[str, Any]) -> str:
+    """How much of the predictive variance is sampled, in words."""
+    captured = summary["captured_variance"]
+    return (
+        f"These {summary['num_kept']:,} of {summary['num_params']:,} parameters keep {captured['mean']:.0%} of the "
+        f"predictive variance at the {captured['at']} inputs, {captured['worst']:.0%} at the worst of them."
+    )
 
 
 def _lacks(hmc: dict[str, Any]) -> bool:

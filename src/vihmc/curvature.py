@@ -111,6 +111,11 @@ def gauss_newton_product(
     return scale * gradient[kept]
 
 
+def multiply_by(product: Partial, vectors: Float[Array, "size columns"]) -> Float[Array, "size columns"]:
+    """Multiply every column, a few at a time."""
+    return jax.lax.map(product, vectors.T, batch_size=min(_PRODUCTS_AT_ONCE, vectors.shape[1])).T
+
+
 @partial(jax.jit, static_argnames=("size", "rank", "dtype"))
 def leading_eigenpairs(
     product: Partial, rng_key: Key, *, size: int, rank: int, dtype: np.dtype
@@ -119,13 +124,8 @@ def leading_eigenpairs(
 
     Random vectors are multiplied and made orthonormal a few times. What is found of the smallest of them is rough.
     """
-    columns = min(size, rank + _EXTRA_DIRECTIONS)
-
-    def multiply(vectors: Array) -> Array:
-        return jax.lax.map(product, vectors.T, batch_size=min(_PRODUCTS_AT_ONCE, columns)).T
-
-    vectors = jax.random.normal(rng_key, (size, columns), dtype)
+    vectors = jax.random.normal(rng_key, (size, min(size, rank + _EXTRA_DIRECTIONS)), dtype)
     for _ in range(_NUM_ITERATIONS):
-        vectors, _ = jnp.linalg.qr(multiply(vectors))
-    values, rotation = jnp.linalg.eigh(vectors.T @ multiply(vectors))
+        vectors, _ = jnp.linalg.qr(multiply_by(product, vectors))
+    values, rotation = jnp.linalg.eigh(vectors.T @ multiply_by(product, vectors))
     return values[::-1][:rank], (vectors @ rotation)[:, ::-1][:, :rank]

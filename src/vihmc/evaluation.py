@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -12,6 +13,7 @@ from jax.tree_util import Partial
 from vihmc import predict as prediction
 from vihmc.assessment import ChainsResult, assess_chains
 from vihmc.config import Config
+from vihmc.first_stage import VIResult
 from vihmc.journal import Journal
 from vihmc.leave_out import LeftOut, choose_folds, leave_out
 from vihmc.mean_field import MeanField
@@ -30,10 +32,10 @@ from vihmc.pipeline import (
 from vihmc.posterior import Validation, check_validation
 from vihmc.predict import Prediction
 from vihmc.problems import Problem
+from vihmc.problems.input_file import read_inputs
 from vihmc.problems.problem import Folds
 from vihmc.sensitivity import frozen_share
 from vihmc.subspace import Subspace, whole_space
-from vihmc.vi import VIResult
 
 VI, VIHMC, HMC = "VI", "VI-HMC", "HMC"
 _STREAM_REFERENCE, _STREAM_VI_DRAWS, _STREAM_START = 1001, 1002, 1003  # away from those that the pipeline splits off
@@ -169,9 +171,11 @@ def choose_for(problem: Problem, config: Config, observer: Observer | None = Non
 def _given_to(problem: Problem, config: Config) -> dict[str, Any]:
     """What a problem gives to the method beside its posterior."""
     key, start = jax.random.fold_in(jax.random.key(config.seed), _STREAM_START), problem.initial_params
+    path = config.sensitivity.inputs_file
     return {
         "initial_params": None if start is None else start(key),
         "validation": Validation(problem.validation_inputs, problem.validation_targets, problem.validation_weights),
+        "use_inputs": None if path is None else read_inputs(problem, Path(path), "sensitivity.inputs_file"),
     }
 
 

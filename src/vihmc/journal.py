@@ -5,16 +5,18 @@ from typing import NamedTuple
 import numpy as np
 
 from vihmc.checkpoints import Checkpoints
+from vihmc.first_stage import VIResult
+from vihmc.linearised import Captured
 from vihmc.samplers.chains import ChainJournal
 from vihmc.sensitivity import Scores
-from vihmc.vi import VIResult
 
 
 class Selected(NamedTuple):
-    """The outcome of the second stage: scores, and indices of the kept parameters."""
+    """The outcome of the second stage: scores, indices of the kept parameters, and what of the variance these keep."""
 
     scores: Scores
     kept: np.ndarray
+    captured: Captured
 
 
 class Journal(Checkpoints):

@@ -3,6 +3,7 @@ r"""A mode of the posterior, where a fit can start.
 .. math:: \max_\theta\ \log p(D \mid \theta) + \text{kl\_weight} \cdot \log p(\theta)
 """
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -27,6 +28,8 @@ class ModeState(NamedTuple):
     theta: Array
     optimizer: optax.OptState
     num_steps: int
+    records: np.ndarray
+    """One row per record: steps, loss, learning rate, and errors on training and validation data."""
 
 
 def maximum_a_posteriori(
@@ -35,24 +38,50 @@ def maximum_a_posteriori(
     config: VIConfig,
     rng_key: Key,
     *,
+    errors: Callable[[Vector], tuple[Array, Array]] | None = None,
     on_record: Callable[[int, Array], None] | None = None,
     checkpoints: Checkpoints | None = None,
-) -> Vector:
-    """Climb to a mode with `map_steps` steps of the configured optimiser and a cosine learning rate."""
+) -> ModeState:
+    """Climb to a mode with `map_steps` steps of the configured optimiser and a cosine learning rate.
+
+    Args:
+        posterior: What to climb.
+        theta: Where to start.
+        config: Steps, rate, optimiser and batches.
+        rng_key: Draws the batches.
+        errors: Finds what is recorded beside the loss.
+        on_record: Called with the number of steps done and the mean loss since the last call.
+        checkpoints: Where to go on from.
+    """
     checkpoints = checkpoints or Checkpoints()
-    state = ModeState(theta, for_mean(config, posterior.layout).init(theta), 0)
+    state = ModeState(theta, for_mean(config, posterior.layout).init(theta), 0, np.zeros((0, 5)))
     state = checkpoints.recall("mode", state) or state
     while state.num_steps < config.map_steps:
         count = min(config.record_every, config.map_steps - state.num_steps)
         carry = (state.theta, state.optimizer)
         (theta, optimizer), loss = _climb(config, carry, posterior, rng_key, state.num_steps, count)
-        state = ModeState(theta, optimizer, state.num_steps + count)
-        check_loss(loss, state.num_steps, config)
+        check_loss(loss, state.num_steps + count, config)
+        num_steps, found = state.num_steps + count, (math.nan, math.nan) if errors is None else errors(theta)
+        rate = config.learning_rate * float(jnp.asarray(_decay(config)(num_steps)))
+        record = np.array([[num_steps, float(loss), rate, *map(float, found)]])
+        state = ModeState(theta, optimizer, num_steps, np.concatenate([state.records, record]))
         if on_record is not None:
             on_record(state.num_steps, loss)
         if checkpoints.is_due():
             checkpoints.keep("mode", state)
-    return state.theta
+    return state
+
+
+def start_of(posterior: Posterior, config: VIConfig, rng_key: Key, initial_mean: Vector | None) -> Vector:
+    """Where a fit starts: at `initial_mean`, or at small random numbers."""
+    if initial_mean is None:
+        noise = jax.random.normal(rng_key, (posterior.num_params,), posterior.targets.dtype)
+        initial_mean = config.initial_mean_std * noise
+    return initial_mean.astype(posterior.targets.dtype)
+
+
+def _decay(config: VIConfig) -> optax.Schedule:
+    return optax.cosine_decay_schedule(1.0, max(1, config.map_steps))
 
 
 @partial(jax.jit, static_argnums=0)
@@ -65,7 +94,7 @@ def _climb(
     count: Array,
 ) -> tuple[tuple[Array, optax.OptState], Array]:
     optimizer = for_mean(config, posterior.layout)
-    decay = optax.cosine_decay_schedule(1.0, max(1, config.map_steps))
+    decay = _decay(config)
 
     def negative_log_density(theta: Array, batch: Any) -> Array:
         return -config.kl_weight * posterior.log_prior(theta) - posterior.log_likelihood(theta, batch)

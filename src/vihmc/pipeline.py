@@ -1,7 +1,8 @@
 """The method on one screen.
 
-1. **VI**: fit independent Gaussians to all parameters.
-2. **Sensitivity**: score how much each parameter moves the prediction; keep the few that matter.
+1. **VI**: fit independent Gaussians to all parameters; or **Laplace**: find a mode and take the curvature there.
+2. **Sensitivity**: score how much each parameter moves the prediction; keep the few that matter, and say how much of
+   the predictive variance they hold.
 3. **HMC**: sample the kept parameters exactly, with the others frozen at the mean of the fit, or in every chain at a
    draw of its own.
 4. **Prediction**: average the model over the draws.
@@ -19,28 +20,31 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from vihmc import laplace, sensitivity, vi
 from vihmc import predict as prediction
-from vihmc import sensitivity, vi
-from vihmc.config import MethodConfig, SamplerConfig
+from vihmc.config import MethodConfig, SamplerConfig, SelectionConfig
 from vihmc.diagnostics import find_bad_chains
 from vihmc.errors import InputError
+from vihmc.first_stage import VIInfo, VIResult, judge
 from vihmc.journal import Journal, Selected
+from vihmc.linearised import Captured, linearise
 from vihmc.mean_field import MeanField
 from vihmc.memory import peak_memory_gb
 from vihmc.posterior import Posterior, Validation, check_inputs_like, check_validation
 from vihmc.predict import Prediction
 from vihmc.samplers import ChainJournal, Chains, sample
 from vihmc.samplers.kernel import StepInfo, Tuning
+from vihmc.selection import select
 from vihmc.sensitivity import Scores
 from vihmc.shards import check_shards
-from vihmc.subspace import Subspace, select, whole_space
+from vihmc.subspace import Subspace, whole_space
 from vihmc.target import Target, differs_per_chain
 from vihmc.types import Inputs, Key, Params
-from vihmc.vi import VIResult
 
 InitialParams = Callable[[Key], Params]
 """Draws a tree of parameters to start a fit from."""
 _STREAM_FITS = 2000  # away from those that others split off
+_STREAM_LINEAR = 5000
 
 
 class Observer:
@@ -59,7 +63,7 @@ class Observer:
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - began
         self.peak_memory_gb[name] = peak_memory_gb()
 
-    def on_vi(self, done: int, info: vi.VIInfo) -> None:
+    def on_vi(self, done: int, info: VIInfo) -> None:
         """Hear about the fit: steps done, mean loss since the last call."""
 
     def on_fold(self, done: int) -> None:
@@ -113,6 +117,8 @@ class Inference:
     vi: VIResult
     scores: Scores
     sampled: Sampled
+    captured: Captured
+    """Share of the predictive variance that the kept parameters hold, where predictions were scored."""
 
     @property
     def subspace(self) -> Subspace:
@@ -145,6 +151,12 @@ class Inference:
             memory_mb=memory_mb,
         )
 
+    def captured_at(self, inputs: Inputs, config: SelectionConfig | None = None) -> Captured:
+        """Share of the variance of the predictions at `inputs` that the kept parameters hold, by a linear model."""
+        checked = check_inputs_like("inputs", inputs, self.posterior.inputs)
+        linear = linearise(self.posterior, self.vi.q.mean, checked, config or SelectionConfig(), jax.random.key(0))
+        return linear.captured(np.asarray(self.subspace.kept))
+
     def frozen_share(self, inputs: Inputs) -> float:
         """Share of the first-order variance of the predictions at `inputs` that the frozen parameters hold.
 
@@ -164,6 +176,7 @@ def infer(
     observer: Observer | None = None,
     fitted: VIResult | None = None,
     journal: Journal | None = None,
+    use_inputs: Inputs | None = None,
 ) -> Inference:
     """Run the method on a posterior.
 
@@ -176,10 +189,12 @@ def infer(
         observer: Hears about progress.
         fitted: The first stage of an earlier run on the same posterior, to use as it is.
         journal: Keeps what has been done, and knows what was done before an interruption.
+        use_inputs: Where the model will be used: parameters are kept that matter there, whatever
+            `config.sensitivity.inputs` says.
     """
     config, observer, journal = config or MethodConfig(), observer or Observer(), journal or Journal()
     check_sampler("hmc", posterior, config.hmc)
-    fitted, scores, subspace = choose(
+    fitted, scores, subspace, captured = choose(
         posterior,
         config,
         initial_params=initial_params,
@@ -187,6 +202,7 @@ def infer(
         observer=observer,
         fitted=fitted,
         journal=journal,
+        use_inputs=use_inputs,
     )
     with observer.stage("hmc", config.hmc.num_warmup + config.hmc.num_draws):
         key_hmc = _stage_keys(config)[3]
@@ -194,15 +210,16 @@ def infer(
         sampled = sample_subspace(
             posterior, fitted.q, subspace, config.hmc, key_hmc, on_steps=observer.on_steps, journal=chains
         )
-    return Inference(posterior, fitted, scores, sampled)
+    return Inference(posterior, fitted, scores, sampled, captured)
 
 
 class Choice(NamedTuple):
-    """The first two stages: a fit, the scores at its mean, and what is to be sampled."""
+    """The first two stages: a fit, the scores at its mean, what is to be sampled, and what of the variance that is."""
 
     vi: VIResult
     scores: Scores
     subspace: Subspace
+    captured: Captured
 
 
 def choose(
@@ -214,6 +231,7 @@ def choose(
     observer: Observer | None = None,
     fitted: VIResult | None = None,
     journal: Journal | None = None,
+    use_inputs: Inputs | None = None,
 ) -> Choice:
     """Fit, score and select: all that :func:`infer` does before its chains, with the same arguments."""
     config, observer, journal = config or MethodConfig(), observer or Observer(), journal or Journal()
@@ -221,10 +239,10 @@ def choose(
     if (known := journal.recall_fit()) is not None:
         fitted = known
     elif fitted is not None:
-        fitted = vi.judge(fitted, posterior, config.vi, key_vi)
+        fitted = judge(fitted, posterior, config.vi, key_vi)
     else:
-        with observer.stage("vi", config.vi.map_steps + config.vi.num_steps):
-            fitted = vi.fit(
+        with observer.stage("vi", config.num_fit_steps):
+            fitted = _fit_fn(config)(
                 posterior,
                 config.vi,
                 key_vi,
@@ -239,14 +257,24 @@ def choose(
     selected = journal.recall_selected()
     if selected is None:
         with observer.stage("sensitivity", 1):
-            inputs, weights = _scoring_inputs(posterior, config, validation)
+            inputs, weights = _scoring_inputs(posterior, config, validation, use_inputs)
             scores = sensitivity.score(
                 posterior, q.mean, q.std, inputs, config.sensitivity, key_scores, weights=weights
             )
-            subspace = select(scores.values, config.selection, mean=q.mean, std=q.std, rng_key=key_selection)
-        selected = Selected(scores, np.asarray(subspace.kept))
+            key_linear = jax.random.fold_in(key_selection, _STREAM_LINEAR)
+            linear = linearise(posterior, q.mean, inputs, config.selection, key_linear, weights=weights)
+            subspace = select(
+                scores.values, config.selection, mean=q.mean, std=q.std, linearised=linear, rng_key=key_selection
+            )
+            kept = np.asarray(subspace.kept)
+        selected = Selected(scores, kept, linear.captured(kept))
         journal.keep_selected(selected)
-    return Choice(fitted, selected.scores, Subspace.of(selected.kept, q.mean))
+    return Choice(fitted, selected.scores, Subspace.of(selected.kept, q.mean), selected.captured)
+
+
+def _fit_fn(config: MethodConfig) -> Callable[..., VIResult]:
+    """What finds the Gaussians of the first stage."""
+    return laplace.fit if config.first_stage == "laplace" else vi.fit
 
 
 def _stage_keys(config: MethodConfig) -> Key:
@@ -353,15 +381,17 @@ def fit_again(
         key_start, key_vi = jax.random.split(key)
         start = None if initial_params is None else posterior.layout.ravel(initial_params(key_start))
         part = journal.part(f"fit-{number}")
-        fit = part.recall_fit() or vi.fit(posterior, config.vi, key_vi, initial_mean=start, checkpoints=part)
+        fit = part.recall_fit() or _fit_fn(config)(posterior, config.vi, key_vi, initial_mean=start, checkpoints=part)
         part.keep_fit(fit)
         fits.append(fit.q)
     return fits
 
 
 def _scoring_inputs(
-    posterior: Posterior, config: MethodConfig, validation: Validation | tuple | None
+    posterior: Posterior, config: MethodConfig, validation: Validation | tuple | None, use_inputs: Inputs | None
 ) -> tuple[Inputs, Array | None]:
+    if use_inputs is not None:
+        return check_inputs_like("use_inputs", use_inputs, posterior.inputs), None
     if config.sensitivity.inputs == "training":
         return posterior.inputs, posterior.weights
     if validation is None:

@@ -16,8 +16,8 @@ from vihmc.plots_chains import energy, ranks, traces
 from vihmc.plots_layers import has_layers, layers
 from vihmc.plots_operator import fields, spectra
 from vihmc.problems.sine import TABLE_1_COLUMNS, table_1_order
+from vihmc.selection import captured_share
 from vihmc.style import BLUE, GREY, METHOD_STYLE, RED, SAMPLES, few_large_numbers, finish, fit_loss, row_of_axes
-from vihmc.subspace import captured_share
 
 FEW_PARAMETERS = 20
 MAX_TARGETS = 4

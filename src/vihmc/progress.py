@@ -15,10 +15,10 @@ from rich.table import Table
 
 from vihmc.errors import InputError
 from vihmc.files import load_json, save_json
+from vihmc.first_stage import VIInfo
 from vihmc.pipeline import Observer
 from vihmc.run_directory import is_being_written
 from vihmc.samplers.kernel import StepInfo
-from vihmc.vi import VIInfo
 
 STAGE_TITLES = {
     "vi": "1 VI fit",

@@ -11,10 +11,10 @@ import numpy as np
 from vihmc import files
 from vihmc.disk_chains import COORDINATES, STORES, DiskChains, open_arrays, reading
 from vihmc.errors import InputError
+from vihmc.first_stage import VIResult
 from vihmc.journal import Journal, Selected
 from vihmc.pace import Pace
 from vihmc.stage_files import load_fit, load_selected, save_fit, save_selected
-from vihmc.vi import VIResult
 
 MANY_NAMES = 10_000
 

@@ -7,6 +7,13 @@ with the sum over all observations and all outputs (the paper's equation for :ma
 each may have a unit each: they count in inverse proportion to its variance, on average once. Two ways to the sum of
 squares, both in bounded memory: every gradient, in chunks; or an unbiased estimate, since
 :math:`\sum_j J_{ji}^2 = E[(\sum_j \epsilon_j J_{ji})^2]` for independent random signs, one backward pass each.
+
+To second order a prediction has, for independent Gaussian parameters, the variance :math:`\sum_i \sigma_i^2 g_i^2 +
+\tfrac12 \sum_{ij} \sigma_i^2 \sigma_j^2 H_{ij}^2`, and a score is the part of it that has an i: every pair is halved
+between its two parameters, so that scores still sum to the variance.
+
+.. math::
+    S_i^2 = \sigma_i^2 \frac1N \sum_{n=1}^N \Big( J_{ni}^2 + \tfrac12 \textstyle\sum_j H_{nij}^2 \sigma_j^2 \Big)
 """
 
 import math
@@ -23,6 +30,8 @@ from vihmc.operator import OperatorPosterior
 from vihmc.posterior import Posterior
 from vihmc.tracing import as_pytree_function
 from vihmc.types import Inputs, Key, PredictFn, Vector
+
+_STREAM_CURVATURES = 4000  # away from those of the gradients
 
 
 class Scores(NamedTuple):
@@ -62,16 +71,29 @@ def score(
     weights, num_predictions = _weigh_by_noise(posterior.noise_std, weights, shape), math.prod(shape)
     if weights is not None:
         num_predictions = jnp.sum(weights)
+    predict_fn, weighed = _weighed(posterior.predict, inputs, weights)
+    if rng_key is None and (config.method == "random_signs" or config.order == 2):
+        raise ValueError("`rng_key` is needed to draw random signs, got None.")
     if config.method == "random_signs":
-        if rng_key is None:
-            raise ValueError("`rng_key` is needed to draw random signs, got None.")
-        predict_fn, weighed = _weighed(posterior.predict, inputs, weights)
+        assert rng_key is not None
         squares, error = estimate_squared_gradients(
             predict_fn, mean, weighed, rng_key, num_probes=config.num_probes, memory_mb=config.memory_mb
         )
     else:
         squares = exact_sum_of_squares(posterior, mean, inputs, memory_mb=config.memory_mb, weights=weights)
         error = jnp.zeros_like(squares)
+    if config.order == 2:
+        assert rng_key is not None
+        curvatures, its_error = estimate_squared_curvatures(
+            predict_fn,
+            mean,
+            std,
+            weighed,
+            jax.random.fold_in(rng_key, _STREAM_CURVATURES),
+            num_probes=config.num_probes,
+            memory_mb=config.memory_mb,
+        )
+        squares, error = squares + curvatures / 2, jnp.hypot(error, its_error / 2)
     return Scores(std**2 * squares / num_predictions, std**2 * error / num_predictions)
 
 
@@ -176,13 +198,33 @@ def estimate_squared_gradients(
     r"""Unbiased estimate of :math:`\sum_j J_{ji}^2` from random signs, and its standard error."""
     predict_fn = as_pytree_function(predict_fn)
     rows = max(1, int(memory_mb * 1e6 / (mean.size * mean.dtype.itemsize)))
-    return _probe_squares(predict_fn, mean, inputs, rng_key, num_probes, rows)
+    return _probe_squares(predict_fn, mean, None, inputs, rng_key, num_probes, rows)
 
 
-@partial(jax.jit, static_argnums=(4, 5))
+def estimate_squared_curvatures(
+    predict_fn: PredictFn, mean: Vector, std: Vector, inputs: Inputs, rng_key: Key, *, num_probes: int, memory_mb: float
+) -> tuple[Float[Array, " params"], Float[Array, " params"]]:
+    r"""Unbiased estimate of :math:`\sum_n \sum_j H_{nij}^2 \sigma_j^2` and its standard error.
+
+    For random signs of observations, :math:`\epsilon`, and of parameters, z, it is the mean of the square of
+    :math:`(\sum_n \epsilon_n H_n)(\sigma z)`: one derivative, along one direction, of one backward pass.
+    """
+    predict_fn = as_pytree_function(predict_fn)
+    rows = max(1, int(memory_mb * 1e6 / (mean.size * mean.dtype.itemsize)))
+    return _probe_squares(predict_fn, mean, std, inputs, rng_key, num_probes, rows)
+
+
+@partial(jax.jit, static_argnums=(5, 6))
 def _probe_squares(
-    predict_fn: Partial, mean: Array, inputs: Inputs, rng_key: Key, num_probes: int, input_chunk: int
+    predict_fn: Partial,
+    mean: Array,
+    std: Array | None,
+    inputs: Inputs,
+    rng_key: Key,
+    num_probes: int,
+    input_chunk: int,
 ) -> tuple[Array, Array]:
+    """Squares of signed sums of gradients; of how these change along random signs times `std`, if that is given."""
     chunks = _chunked(inputs, input_chunk, mean.dtype)
     num_chunks = chunks[1].shape[0]
 
@@ -191,10 +233,17 @@ def _probe_squares(
 
         def add_chunk(total: Array, chunk: tuple) -> tuple[Array, None]:
             (x, weight), chunk_index = chunk
-            outputs, pullback = jax.vjp(lambda theta: predict_fn(theta, x), mean)
-            signs = jax.random.rademacher(jax.random.fold_in(key, chunk_index), outputs.shape, mean.dtype)
-            signs = signs * weight.reshape(-1, *[1] * (outputs.ndim - 1))
-            return total + pullback(signs)[0], None
+            shape = jax.eval_shape(predict_fn, mean, x).shape
+            signs = jax.random.rademacher(jax.random.fold_in(key, chunk_index), shape, mean.dtype)
+            signs = signs * weight.reshape(-1, *[1] * (len(shape) - 1))
+
+            def gradient(theta: Array) -> Array:
+                return jax.vjp(lambda theta: predict_fn(theta, x), theta)[1](signs)[0]
+
+            if std is None:
+                return total + gradient(mean), None
+            along = std * jax.random.rademacher(jax.random.fold_in(key, num_chunks), mean.shape, mean.dtype)
+            return total + jax.jvp(gradient, (mean,), (along,))[1], None
 
         total, _ = jax.lax.scan(add_chunk, jnp.zeros_like(mean), (chunks, jnp.arange(num_chunks)))
         return total**2

@@ -3,20 +3,23 @@
 from pathlib import Path
 
 import jax.numpy as jnp
+import numpy as np
 
 from vihmc.errors import InputError
 from vihmc.files import check_has, load_arrays, reason, save_arrays
+from vihmc.first_stage import VIHistory, VIResult
 from vihmc.journal import Selected
+from vihmc.linearised import Captured
 from vihmc.mean_field import Bound, MeanField
 from vihmc.sensitivity import Scores
-from vihmc.vi import VIHistory, VIResult
 
 _CONVERGED = {None: -1, False: 0, True: 1}
 
 
 def save_selected(file: Path, selected: Selected) -> None:
     """Store a second stage."""
-    save_arrays(file, {**selected.scores._asdict(), "kept": selected.kept})
+    captured = {f"captured_{name}": value for name, value in selected.captured._asdict().items()}
+    save_arrays(file, {**selected.scores._asdict(), "kept": selected.kept, **captured})
 
 
 def load_selected(file: Path) -> Selected:
@@ -29,15 +32,18 @@ def load_selected(file: Path) -> Selected:
     check_has(file, arrays, ("values", "standard_error", "kept"))
     if arrays["kept"].ndim != 1 or arrays["kept"].dtype.kind not in "iu":
         raise InputError(f"`{file}` must hold indices of parameters, got {arrays['kept'].dtype}.")
-    return Selected(Scores(jnp.asarray(arrays["values"]), jnp.asarray(arrays["standard_error"])), arrays["kept"])
+    scores = Scores(jnp.asarray(arrays["values"]), jnp.asarray(arrays["standard_error"]))
+    # A file of an older version has no captured variance.
+    captured = Captured(arrays.get("captured_shares", np.zeros(0)), float(arrays.get("captured_left_out", 0.0)))
+    return Selected(scores, arrays["kept"], captured)
 
 
 def save_fit(file: Path, fitted: VIResult) -> None:
     """Store a first stage."""
     history = {f"history_{name}": value for name, value in fitted.history._asdict().items()}
     bounds = {"elbo": fitted.elbo, "elbo_of_prior": fitted.elbo_of_prior, "kl_weight": fitted.kl_weight}
-    converged = _CONVERGED[fitted.converged]
-    save_arrays(file, {"mean": fitted.q.mean, "std": fitted.q.std, "converged": converged, **bounds, **history})
+    kind = {"converged": _CONVERGED[fitted.converged], "is_laplace": fitted.is_laplace}
+    save_arrays(file, {"mean": fitted.q.mean, "std": fitted.q.std, **kind, **bounds, **history})
 
 
 def load_fit(file: Path) -> VIResult:
@@ -57,6 +63,7 @@ def load_fit(file: Path) -> VIResult:
             elbo_of_prior=Bound(*arrays["elbo_of_prior"].tolist()),
             converged={value: key for key, value in _CONVERGED.items()}[int(arrays["converged"])],
             kl_weight=float(arrays.get("kl_weight", 1.0)),
+            is_laplace=bool(arrays.get("is_laplace", False)),
         )
     except (TypeError, ValueError, KeyError) as error:
         raise InputError(f"`{file}` must hold a fit, got something else: {reason(error)}.") from None

@@ -13,10 +13,10 @@ from vihmc.disk_chains import STORES, reading
 from vihmc.errors import InputError
 from vihmc.evaluation import HMC, VI, VIHMC, RunResult
 from vihmc.files import save_arrays, save_json
+from vihmc.first_stage import VIResult
 from vihmc.operator import OperatorPosterior
 from vihmc.posterior import Posterior
 from vihmc.stage_files import load_fit
-from vihmc.vi import VIResult
 
 
 def save_predictions(path: Path, result: RunResult) -> None:

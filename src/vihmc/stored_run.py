@@ -23,6 +23,7 @@ from vihmc.disk_chains import STORES, DiskChains, reading
 from vihmc.errors import InputError
 from vihmc.evaluation import HMC, VI, VIHMC, vi_draws
 from vihmc.files import load_json
+from vihmc.linearised import Captured, linearise
 from vihmc.operator import OperatorPosterior
 from vihmc.pipeline import choose_chains, draws_space, spread_draws
 from vihmc.posterior import check_inputs_like
@@ -105,6 +106,18 @@ class StoredRun:
             checked = jax.tree.map(jnp.asarray, check_inputs_like("inputs", inputs, posterior.inputs))
             kept = jnp.asarray(load_selected(self.path / "scores.npz").kept)
             return frozen_share(posterior, q.mean, q.std, kept, checked)
+
+    def captured_at(self, inputs: Inputs) -> Captured:
+        """Share of the variance of the predictions at `inputs` that the kept parameters hold, by a linear model.
+
+        Its mean, median and worst say whether the error bars there are to be trusted; no chain has to be run for it.
+        """
+        with self._precision():
+            posterior, q = self.problem.posterior, self._fitted.q
+            checked = jax.tree.map(jnp.asarray, check_inputs_like("inputs", inputs, posterior.inputs))
+            key = jax.random.key(self.config.seed)
+            linear = linearise(posterior, q.mean, checked, self.config.selection, key)
+            return linear.captured(load_selected(self.path / "scores.npz").kept)
 
     def to_datatree(self) -> xr.DataTree:
         """All draws in ArviZ's layout, lazily read, with the fit of the first stage beside them."""

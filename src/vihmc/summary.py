@@ -44,7 +44,10 @@ def summarise(result: RunResult) -> dict[str, Any]:
         "seed": config.seed,
         "num_params": problem.posterior.num_params,
         "num_kept": sampled.subspace.num_kept,
+        "first_stage": config.first_stage,
+        "rank_by": config.selection.rank_by,
         "captured_share": captured,
+        "captured_variance": _captured(result),
         "frozen_share": result.frozen_share,
         "kept": [names[index] for index in sampled.subspace.kept.tolist()] if small else None,
         "kept_per_leaf": _kept_per_leaf(problem, sampled),
@@ -82,6 +85,19 @@ def summarise(result: RunResult) -> dict[str, Any]:
             "vihmc": agreement(result.methods[VIHMC], reference),
         }
     return summary
+
+
+def _captured(result: RunResult) -> dict[str, Any]:
+    """Share of the predictive variance that the kept parameters hold, and where it was looked at."""
+    captured, settings = result.inference.captured, result.config.sensitivity
+    return {
+        "at": "given" if settings.inputs_file is not None else settings.inputs,
+        "num_points": len(captured.shares),
+        "mean": captured.mean,
+        "median": captured.median,
+        "worst": captured.worst,
+        "left_out": captured.left_out,
+    }
 
 
 def _reports(result: RunResult) -> dict[str, Any]:

@@ -11,9 +11,7 @@ The objective ``"published"`` has :math:`KL(\text{prior} \,\|\, q)` instead, whi
 code computes and what its tables were made with (docs/decisions/kl-direction.md).
 """
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
@@ -26,13 +24,14 @@ from jaxtyping import Array
 from vihmc.checkpoints import Checkpoints
 from vihmc.config import VIConfig
 from vihmc.errors import InputError
+from vihmc.first_stage import VIHistory, VIInfo, VIResult, find_bounds, find_errors, split_keys
+from vihmc.laplace import curvature_std
 from vihmc.layout import ParamLayout
-from vihmc.mean_field import Bound, MeanField, divergence_to_prior, estimate_elbo, prior_of
-from vihmc.mode import check_loss, maximum_a_posteriori
+from vihmc.mean_field import MeanField, divergence_to_prior
+from vihmc.mode import check_loss, maximum_a_posteriori, start_of
 from vihmc.optimizers import for_mean, for_spread
 from vihmc.plateau import Plateau
 from vihmc.posterior import Posterior, Validation, check_validation
-from vihmc.sensitivity import exact_sum_of_squares
 from vihmc.types import Key, Vector
 
 
@@ -45,81 +44,12 @@ class VIState(NamedTuple):
     num_steps: Array
 
 
-class VIInfo(NamedTuple):
-    """What a person looks at."""
-
-    loss: Array
-    """Negative objective: lower is better."""
-
-
-class VIHistory(NamedTuple):
-    """One record per `record_every` steps."""
-
-    step: np.ndarray
-    loss: np.ndarray
-    learning_rate: np.ndarray
-    training_mse: np.ndarray
-    validation_mse: np.ndarray
-
-
 class VICheckpoint(NamedTuple):
     """All that a fit needs to go on from where it was, but its settings and its data."""
 
     state: VIState
     records: np.ndarray
     """One row per record, columns as in :class:`VIHistory`."""
-
-
-@dataclass(frozen=True, eq=False)
-class VIResult:
-    """A fit and how it went.
-
-    Attributes:
-        q: The fitted Gaussians.
-        history: Loss and errors along the way.
-        elbo: The bound at the end, whatever the objective was.
-        elbo_of_prior: The same bound for q = prior; a fit below it has learnt nothing.
-        converged: Whether the loss had stopped falling; None if the fit was too short to tell.
-        kl_weight: What the divergence was multiplied by; below one the bound is not what was maximised.
-    """
-
-    q: MeanField
-    history: VIHistory
-    elbo: Bound
-    elbo_of_prior: Bound
-    converged: bool | None
-    kl_weight: float = 1.0
-
-    @property
-    def collapsed(self) -> bool:
-        """Whether the bound, if it was what was maximised, is below the prior's by more than the noise of both."""
-        return self.kl_weight == 1 and self._is_below_prior
-
-    @property
-    def _is_below_prior(self) -> bool:
-        noise = math.hypot(self.elbo.standard_error, self.elbo_of_prior.standard_error)
-        return self.elbo.value < self.elbo_of_prior.value - 2 * noise
-
-    @property
-    def message(self) -> str:
-        """The outcome in words, and what to change if it is not good."""
-        steps = int(self.history.step[-1])
-        message = f"ELBO {self.elbo.value:.2f} ± {self.elbo.standard_error:.2f} nats after {steps} steps"
-        if self.converged is None:
-            message += ", too few to tell whether it has converged."
-        else:
-            message += ", converged." if self.converged else ", still changing: raise vi.num_steps."
-        if self.kl_weight < 1:
-            message += f" The divergence weighed {self.kl_weight:g}, so q is colder than the posterior"
-            if self._is_below_prior:
-                message += f", and its bound below that of q = prior, {self.elbo_of_prior.value:.2f} nats"
-            message += "."
-        if self.collapsed:
-            message += (
-                f" This is worse than q = prior ({self.elbo_of_prior.value:.2f} nats): the fit has collapsed or not"
-                " begun. Start from a mode (vi.map_steps), or reconsider the prior and the noise."
-            )
-        return message
 
 
 def _as_mean_field(mean: Array, raw_std: Array) -> MeanField:
@@ -132,19 +62,6 @@ def init(initial_mean: Vector, initial_std: Array | float, layout: ParamLayout, 
     raw_std = std + jnp.log(-jnp.expm1(-std))  # the inverse of softplus, in a form that does not overflow
     moments = (for_mean(config, layout).init(initial_mean), for_spread(config).init(raw_std))
     return VIState(initial_mean, raw_std, moments, jnp.asarray(0))
-
-
-def curvature_std(posterior: Posterior, theta: Vector, *, kl_weight: float = 1.0, memory_mb: float = 256.0) -> Vector:
-    r"""Spread of a Gaussian whose precision is the Gauss-Newton diagonal.
-
-    .. math:: \sigma_i^{-2} = 1/\text{prior\_std}^2 + \sum_j J_{ji}^2/(\text{kl\_weight}\,\text{noise\_std}^2)
-
-    It is where the std of q would be if the model were linear, so a fit that starts there has little left to find.
-    """
-    squares = exact_sum_of_squares(posterior, theta, posterior.inputs, memory_mb=memory_mb, weights=posterior.weights)
-    # Noise that differs between outputs enters by its mean precision: this is a start, not a result.
-    precision = 1 / posterior.prior_std**2 + squares * jnp.mean(1 / posterior.noise_std**2) / kl_weight
-    return (precision**-0.5).astype(theta.dtype)
 
 
 def step(
@@ -200,20 +117,20 @@ def fit(
     """
     _check_sizes(posterior, config)
     checkpoints = checkpoints or Checkpoints()
-    key_start, key_steps, key_bound = _keys(rng_key)
+    key_start, key_steps, key_bound = split_keys(rng_key)
     checked = None if validation is None else check_validation(posterior, validation)
     nowhere = jnp.zeros(posterior.num_params, posterior.targets.dtype)
     no_records = np.zeros((0, len(VIHistory._fields)))
     begun = checkpoints.recall("vi", VICheckpoint(init(nowhere, 1.0, posterior.layout, config), no_records))
     if begun is None:
-        if initial_mean is None:
-            noise = jax.random.normal(key_start, (posterior.num_params,), posterior.targets.dtype)
-            initial_mean = config.initial_mean_std * noise
-        mean = initial_mean.astype(posterior.targets.dtype)
+        mean = start_of(posterior, config, key_start, initial_mean)
         if config.map_steps:
             on_loss = None if on_record is None else lambda done, loss: on_record(done, VIInfo(loss))
             key_mode = jax.random.fold_in(key_start, 1)
-            mean = maximum_a_posteriori(posterior, mean, config, key_mode, on_record=on_loss, checkpoints=checkpoints)
+            climbed = maximum_a_posteriori(
+                posterior, mean, config, key_mode, on_record=on_loss, checkpoints=checkpoints
+            )
+            mean = climbed.theta
         std = config.initial_std
         if std == "curvature":
             std = curvature_std(posterior, mean, kl_weight=config.kl_weight)
@@ -227,7 +144,7 @@ def fit(
         count = min(config.record_every, config.num_steps - int(state.num_steps))
         state, loss = _run_chunk(config, state, posterior, key_steps, plateau.scale, count)
         check_loss(loss, int(state.num_steps), config)
-        errors = _errors(posterior, state.mean, checked)
+        errors = find_errors(posterior, state.mean, checked)
         rate = config.learning_rate * float(_scheduled(config, plateau.scale, state.num_steps))
         records.append(np.array([int(state.num_steps), float(loss), rate, *map(float, errors)]))
         plateau.update(float(loss), int(state.num_steps))
@@ -238,7 +155,7 @@ def fit(
 
     q = _as_mean_field(state.mean, state.raw_std)
     history = VIHistory(*np.stack(records).T)
-    elbo, elbo_of_prior = _bounds(posterior, q, config, key_bound)
+    elbo, elbo_of_prior = find_bounds(posterior, q, config, key_bound)
     return VIResult(
         q=q,
         history=history._replace(step=history.step.astype(int)),
@@ -246,28 +163,6 @@ def fit(
         elbo_of_prior=elbo_of_prior,
         converged=plateau.converged or plateau.is_flat,
         kl_weight=config.kl_weight,
-    )
-
-
-def judge(fitted: VIResult, posterior: Posterior, config: VIConfig, rng_key: Key) -> VIResult:
-    """Estimate the bounds of an earlier fit anew, for a posterior that may have another prior or noise."""
-    *_, key_bound = _keys(rng_key)
-    elbo, elbo_of_prior = _bounds(posterior, fitted.q, config, key_bound)
-    return replace(fitted, elbo=elbo, elbo_of_prior=elbo_of_prior, kl_weight=config.kl_weight)
-
-
-def _keys(rng_key: Key) -> tuple[Key, Key, Key]:
-    """Keys of the start, of the steps and of the bounds."""
-    key_start, key_steps, key_bound = jax.random.split(rng_key, 3)
-    return key_start, key_steps, key_bound
-
-
-def _bounds(posterior: Posterior, q: MeanField, config: VIConfig, rng_key: Key) -> tuple[Bound, Bound]:
-    """Bounds of q and of the prior."""
-    key_q, key_prior = jax.random.split(rng_key)
-    return (
-        estimate_elbo(posterior, q, key_q, config.num_bound_samples),
-        estimate_elbo(posterior, prior_of(posterior, like=q), key_prior, config.num_bound_samples),
     )
 
 
@@ -309,14 +204,3 @@ def _scheduled(config: VIConfig, scale: Array | float, num_steps: Array) -> Arra
     if config.schedule != "cosine":
         return scale
     return scale * 0.5 * (1 + jnp.cos(jnp.pi * num_steps / config.num_steps))
-
-
-@jax.jit
-def _errors(posterior: Posterior, mean: Array, validation: Validation | None) -> tuple[Array, Array]:
-    """Mean square error of the prediction at the mean of q, on training and on validation data."""
-
-    def error(data: Validation) -> Array:
-        return jnp.average((posterior.predict(mean, data.inputs) - data.targets) ** 2, weights=data.weights)
-
-    training = error(Validation(posterior.inputs, posterior.targets, posterior.weights))
-    return training, jnp.full_like(training, jnp.nan) if validation is None else error(validation)

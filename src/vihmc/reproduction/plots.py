@@ -8,10 +8,10 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
+from vihmc.first_stage import VIHistory
 from vihmc.pages.formats import SUPERSCRIPTS
+from vihmc.selection import captured_share
 from vihmc.style import BLUE, GREEN, GREY, ORANGE, RED, few_large_numbers, finish, fit_loss
-from vihmc.subspace import captured_share
-from vihmc.vi import VIHistory
 
 SERIES = ((BLUE, "-"), (ORANGE, "--"), (GREEN, "-."), (RED, ":"), (GREY, (0, (5, 1, 1, 1, 1, 1))))
 """Colour and style of lines, told apart by either."""

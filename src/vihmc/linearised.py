@@ -1,0 +1,226 @@
+r"""The posterior as a linear model has it, and how much of a prediction's variance some of its parameters hold.
+
+With the Jacobian J of the training predictions and the gradient g(x) of a prediction, both at the mean of the first
+stage, the Gauss-Newton posterior has the precision
+
+.. math:: \Lambda = \text{prior\_std}^{-2} + J^\top W J / \text{noise\_std}^2
+
+and when only the parameters S are free, the others known, a prediction has the variance and S captures the share
+
+.. math::
+    v_S(x) = g_S^\top (\Lambda_{SS})^{-1} g_S = b_S^\top (I + A_S^\top A_S)^{-1} b_S, \qquad
+    v_S(x) / v(x) \le 1
+
+with :math:`A = W^{1/2} J\, \text{prior\_std} / \text{noise\_std}` and :math:`b = g\, \text{prior\_std}`. It counts what
+parameters trade off against each other, as scores of single parameters do not.
+
+Only :math:`A^\top A` matters, so A may be any other matrix with the same one, or with one a little smaller. Where A has
+too many rows, it is replaced by the leading directions of it (a Nyström approximation :math:`\hat A^\top \hat A \preceq
+A^\top A`). If what is left out has no eigenvalue above `left_out`, then for **every** S
+
+.. math:: v_S \le \hat v_S \le (1 + \text{left\_out})\, v_S
+
+because the part of it that belongs to S is a submatrix.
+"""
+
+import math
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.tree_util import Partial
+from jaxtyping import Array, Float, Int
+
+from vihmc.config import SelectionConfig
+from vihmc.curvature import gauss_newton_product, multiply_by
+from vihmc.posterior import Posterior
+from vihmc.tracing import as_pytree_function
+from vihmc.types import Inputs, Key, Vector
+
+_MAX_EXACT_ROWS = 2048
+_NUM_POWER_STEPS = 12
+_ROWS_AT_ONCE = 16
+
+
+class Linearised(NamedTuple):
+    """A linear model of the data and of the predictions, in units of the prior.
+
+    Attributes:
+        data: A: derivatives of the training predictions in units of the noise, or the leading directions of them.
+        points: b of every prediction that is looked at.
+        left_out: Largest eigenvalue of what `data` leaves out; 0 if nothing.
+    """
+
+    data: Float[Array, "rows params"]
+    points: Float[Array, "points params"]
+    left_out: float
+
+    def variance(self, kept: Int[np.ndarray, " kept"] | None = None) -> Float[np.ndarray, " points"]:
+        """Variance of every prediction when only these parameters are free; all of them if not given."""
+        index = slice(None) if kept is None else np.asarray(kept)
+        data, points = (np.asarray(array)[:, index].astype(np.float64) for array in (self.data, self.points))
+        prior = np.einsum("ij,ij->i", points, points)
+        if data.shape[0] <= data.shape[1]:
+            factor = np.linalg.cholesky(np.eye(data.shape[0]) + data @ data.T)
+            known = np.linalg.solve(factor, data @ points.T)
+            return prior - np.einsum("ij,ij->j", known, known)
+        factor = np.linalg.cholesky(np.eye(data.shape[1]) + data.T @ data)
+        spread = np.linalg.solve(factor, points.T)
+        return np.einsum("ij,ij->j", spread, spread)
+
+    def captured(self, kept: Int[np.ndarray, " kept"]) -> "Captured":
+        """Share of the variance of every prediction that these parameters hold."""
+        whole = self.variance()
+        # Of a prediction that nothing moves, nothing is missing.
+        shares = np.divide(self.variance(kept), whole, out=np.ones_like(whole), where=whole > 0)
+        return Captured(shares, self.left_out)
+
+
+class Captured(NamedTuple):
+    """How much of the predictive variance a set of parameters holds.
+
+    Attributes:
+        shares: One per prediction that was looked at.
+        left_out: No variance behind them is off by more than this part of it.
+    """
+
+    shares: Float[np.ndarray, " points"]
+    left_out: float
+
+    @property
+    def mean(self) -> float:
+        """On average."""
+        return float(np.mean(self.shares))
+
+    @property
+    def median(self) -> float:
+        """For half of the predictions it is more."""
+        return float(np.median(self.shares))
+
+    @property
+    def worst(self) -> float:
+        """For none of the predictions it is less."""
+        return float(np.min(self.shares))
+
+
+def linearise(
+    posterior: Posterior,
+    mean: Vector,
+    inputs: Inputs,
+    config: SelectionConfig,
+    rng_key: Key,
+    *,
+    weights: Array | None = None,
+) -> Linearised:
+    """Linearise a posterior and its predictions at `inputs` around `mean`.
+
+    Args:
+        posterior: Model, prior, noise and data.
+        mean: Where derivatives are taken.
+        inputs: Where predictions matter.
+        config: How many predictions to look at, and how many directions of the data.
+        rng_key: Chooses the predictions, if there are more; and starts the search for directions.
+        weights: Predictions of weight zero are not looked at; of the shape of the predictions.
+    """
+    key_points, key_data = jax.random.split(rng_key)
+    scale = jnp.broadcast_to(posterior.prior_std, mean.shape).astype(mean.dtype)
+    chosen = choose_points(posterior, mean, inputs, config.num_points, key_points, weights=weights)
+    points = scale * gradients_at(posterior, mean, inputs, chosen)
+    data, left_out = _data_rows(posterior, mean, scale, config, key_data)
+    return Linearised(data, points, left_out)
+
+
+def choose_points(
+    posterior: Posterior, mean: Vector, inputs: Inputs, count: int, rng_key: Key, *, weights: Array | None = None
+) -> Int[np.ndarray, " points"]:
+    """Some predictions at `inputs`, as indices into all outputs, inputs first; all that have a weight, if few."""
+    shape = jax.eval_shape(as_pytree_function(posterior.predict), mean, inputs).shape
+    possible = np.arange(math.prod(shape)) if weights is None else np.flatnonzero(np.asarray(weights))
+    if possible.size <= count:
+        return possible
+    # The permutation of ten million numbers takes longer than all else; a few drawn twice are left out.
+    drawn = np.unique(np.asarray(jax.random.randint(rng_key, (count + count // 8,), 0, possible.size)))
+    order = np.asarray(jax.random.permutation(rng_key, drawn.size))[:count]
+    return possible[np.sort(drawn[order])]
+
+
+def gradients_at(
+    posterior: Posterior, mean: Vector, inputs: Inputs, points: Int[np.ndarray, " points"]
+) -> Float[Array, "points params"]:
+    """Derivatives of some predictions by all parameters, one row each."""
+    return _gradients_at(as_pytree_function(posterior.predict), mean, inputs, jnp.asarray(points))
+
+
+@jax.jit
+def _gradients_at(predict_fn: Partial, mean: Array, inputs: Inputs, points: Array) -> Array:
+    num_outputs = math.prod(jax.eval_shape(predict_fn, mean, inputs).shape[1:])
+
+    def one(point: Array) -> Array:
+        index, output = jnp.divmod(point, num_outputs)
+        x = jax.tree.map(lambda leaf: leaf[index][None], inputs)
+        return jax.grad(lambda theta: predict_fn(theta, x).ravel()[output])(mean)
+
+    return jax.lax.map(one, points, batch_size=min(_ROWS_AT_ONCE, len(points)))
+
+
+def _data_rows(
+    posterior: Posterior, mean: Vector, scale: Vector, config: SelectionConfig, rng_key: Key
+) -> tuple[Array, float]:
+    """A, exactly or by its leading directions, and the largest eigenvalue that is left out."""
+    weights = jnp.ones(posterior.targets.shape) if posterior.weights is None else posterior.weights
+    observed = np.flatnonzero(np.asarray(weights))
+    rank = min(config.num_directions, mean.size)
+    if observed.size <= min(config.num_directions, _MAX_EXACT_ROWS):
+        in_noise = jnp.sqrt(weights) / jnp.broadcast_to(posterior.noise_std, posterior.targets.shape)
+        rows = gradients_at(posterior, mean, posterior.inputs, observed)
+        return scale * rows * in_noise.ravel()[observed].astype(mean.dtype)[:, None], 0.0
+    product = Partial(gauss_newton_product, posterior, jnp.arange(mean.size), mean, scale)
+    return leading_rows(product, rng_key, size=mean.size, rank=rank, dtype=mean.dtype, tolerance=config.tolerance)
+
+
+def leading_rows(
+    product: Partial, rng_key: Key, *, size: int, rank: int, dtype: np.dtype, tolerance: float
+) -> tuple[Float[Array, "rows size"], float]:
+    r"""Rows :math:`\hat A` with :math:`\hat A^\top \hat A \preceq M` for a matrix M known by its products.
+
+    Args:
+        product: Multiplies a vector by M.
+        rng_key: Starts the search.
+        size: Of M.
+        rank: Rows at most.
+        dtype: Of the products.
+        tolerance: Rows that add less than this are left out.
+
+    Returns:
+        The rows, the leading one first, and the largest eigenvalue of what they leave out.
+    """
+    key_start, key_error = jax.random.split(rng_key)
+    rows, values = _nystroem(product, key_start, size, rank, dtype)
+    rows = rows[: int(np.sum(np.asarray(values) > tolerance))]
+    return rows, float(_largest_left_out(product, rows, key_error))
+
+
+@partial(jax.jit, static_argnums=(2, 3, 4))
+def _nystroem(product: Partial, rng_key: Key, size: int, rank: int, dtype: np.dtype) -> tuple[Array, Array]:
+    basis, _ = jnp.linalg.qr(multiply_by(product, jax.random.normal(rng_key, (size, rank), dtype)))
+    image = multiply_by(product, basis)
+    inner = basis.T @ image
+    values, rotation = jnp.linalg.eigh(0.5 * (inner + inner.T))
+    # An eigenvalue that is nothing but rounding must not be divided by; its row is left out afterwards.
+    floor = values[-1] * 10 * jnp.finfo(dtype).eps
+    rows = (image @ (rotation / jnp.sqrt(jnp.maximum(values, floor)))).T
+    return rows[::-1], jnp.where(values > floor, values, 0)[::-1]
+
+
+@jax.jit
+def _largest_left_out(product: Partial, rows: Array, rng_key: Key) -> Array:
+    def step(_: int, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        vector, _value = carry
+        image = product(vector) - rows.T @ (rows @ vector)
+        length = jnp.linalg.norm(image)
+        return image / jnp.maximum(length, jnp.finfo(rows.dtype).tiny), length
+
+    start = jax.random.normal(rng_key, (rows.shape[1],), rows.dtype)
+    return jax.lax.fori_loop(0, _NUM_POWER_STEPS, step, (start / jnp.linalg.norm(start), jnp.zeros((), rows.dtype)))[1]

@@ -1,0 +1,266 @@
+"""Captured predictive variance against matrices written out, and the greedy choice against trying everything."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from test_weighted import Case
+from vihmc import laplace, sensitivity, vi
+from vihmc.checkpoints import Checkpoints
+from vihmc.config import MethodConfig, SelectionConfig, SensitivityConfig, VIConfig
+from vihmc.errors import InputError
+from vihmc.greedy import choose_greedily
+from vihmc.linearised import linearise
+from vihmc.models.mlp import MLP
+from vihmc.pipeline import choose
+from vihmc.posterior import Posterior
+from vihmc.selection import select
+
+KEY = jax.random.key(5)
+
+
+def network(num_observations=40, noise_std=(0.1, 0.4)):
+    """Two inputs, two outputs with a noise each, 32 parameters."""
+    rng = np.random.default_rng(1)
+    model = MLP((2, 6, 2))
+    params = model.init(jax.random.key(0))
+    inputs = rng.normal(size=(num_observations, 2))
+    posterior = Posterior.of(
+        model.apply, params, inputs, rng.normal(size=(num_observations, 2)), prior_std=0.8, noise_std=list(noise_std)
+    )
+    return posterior, posterior.layout.ravel(params), jnp.asarray(rng.normal(size=(7, 2)))
+
+
+def brute_force(posterior, mean, inputs, kept, *, weights=None):
+    """Variance of every prediction by the inverse of a block of the Gauss-Newton matrix."""
+    jacobian = np.asarray(jax.jacobian(lambda theta: posterior.predict(theta, posterior.inputs).ravel())(mean))
+    precision = np.broadcast_to(1 / np.asarray(posterior.noise_std) ** 2, posterior.targets.shape)
+    precision = precision if weights is None else precision * weights
+    matrix = jacobian.T @ (precision.reshape(-1, 1) * jacobian)
+    matrix += np.diag(np.broadcast_to(1 / np.asarray(posterior.prior_std) ** 2, mean.shape))
+    gradients = np.asarray(jax.jacobian(lambda theta: posterior.predict(theta, inputs).ravel())(mean))[:, kept]
+    return np.einsum("ij,jk,ik->i", gradients, np.linalg.inv(matrix[np.ix_(kept, kept)]), gradients)
+
+
+@pytest.mark.parametrize("kept", [[3], [0, 4, 9, 17], list(range(32))])
+def test_captured_variance_is_that_of_the_matrix(x64, kept):
+    posterior, mean, inputs = network()
+    linear = linearise(posterior, mean, inputs, SelectionConfig(), KEY)
+    assert linear.left_out == 0
+    exact = brute_force(posterior, mean, inputs, kept)
+    np.testing.assert_allclose(linear.variance(np.array(kept)), exact, rtol=1e-8)
+    whole = brute_force(posterior, mean, inputs, list(range(32)))
+    np.testing.assert_allclose(linear.captured(np.array(kept)).shares, exact / whole, rtol=1e-8)
+    # Without the data every parameter would be as free as the prior leaves it: that must be seen.
+    assert np.max(linear._replace(data=0 * linear.data).variance(np.array(kept)) / exact) > 1.5
+
+
+def test_captured_variance_of_an_operator_counts_what_was_observed(x64):
+    case = Case()
+    kept = np.arange(0, case.theta.size, 2)
+    linear = linearise(case.pairs, case.theta, case.pairs.inputs, SelectionConfig(), KEY, weights=case.pairs.weights)
+    exact = brute_force(case.pairs, case.theta, case.pairs.inputs, kept, weights=case.weights)
+    np.testing.assert_allclose(linear.variance(kept), exact[case.weights.ravel() > 0], rtol=1e-7)
+
+
+def test_leading_directions_bound_the_variance_of_every_set(x64):
+    posterior, mean, inputs = network(400)
+    exact = linearise(posterior, mean, inputs, SelectionConfig(num_directions=2048), KEY)
+    assert exact.left_out == 0
+    few = linearise(posterior, mean, inputs, SelectionConfig(num_directions=20), KEY)
+    assert few.data.shape[0] <= 20
+    assert few.left_out > 0
+    rng = np.random.default_rng(0)
+    for size in (1, 5, 12, 31):
+        for _ in range(5):
+            kept = rng.choice(32, size, replace=False)
+            bounded, right = few.variance(kept), exact.variance(kept)
+            assert np.all(bounded >= (1 - 1e-9) * right)
+            assert np.all(bounded <= (1 + 1.001 * few.left_out) * right)
+
+
+def test_the_scalable_share_is_the_exact_one(x64):
+    posterior, mean, inputs = network(400)
+    exact = linearise(posterior, mean, inputs, SelectionConfig(num_directions=2048), KEY)
+    leading = linearise(posterior, mean, inputs, SelectionConfig(num_directions=31), KEY)
+    assert leading.data.shape[0] < exact.data.shape[0]
+    for size in (3, 8, 16):
+        one, other = (choose_greedily(linear, count=size).order for linear in (exact, leading))
+        assert abs(exact.captured(one).mean - exact.captured(other).mean) < 0.02
+        assert abs(exact.captured(one).mean - leading.captured(one).mean) < 0.02
+
+
+def test_some_of_many_predictions_are_looked_at(x64):
+    posterior, mean, _ = network()
+    inputs = jnp.asarray(np.random.default_rng(2).normal(size=(300, 2)))
+    some = linearise(posterior, mean, inputs, SelectionConfig(num_points=50), KEY)
+    again = linearise(posterior, mean, inputs, SelectionConfig(num_points=50), KEY)
+    assert some.points.shape == (50, 32)
+    np.testing.assert_array_equal(some.points, again.points)
+    rows = 0.8 * jax.jacobian(lambda theta: posterior.predict(theta, inputs).ravel())(mean)
+    assert all(np.min(np.abs(rows - row).max(axis=1)) < 1e-12 for row in some.points)
+
+
+def test_the_greedy_choice_is_that_of_trying_everything(x64):
+    posterior, mean, inputs = network()
+    linear = linearise(posterior, mean, inputs, SelectionConfig(), KEY)
+    found = choose_greedily(linear, count=6)
+    kept = []
+    for _ in range(6):
+        left = [index for index in range(32) if index not in kept]
+        kept.append(
+            max(left, key=lambda index: np.mean(np.log(linear.captured(np.array([*kept, index])).shares + 1e-6)))
+        )
+    assert found.order.tolist() == kept
+    for count in range(1, 7):
+        np.testing.assert_allclose(found.shares[count - 1], linear.captured(found.order[:count]).mean, rtol=1e-9)
+
+
+def test_adding_several_at_a_time_is_as_good(precision):
+    posterior, mean, inputs = network()
+    linear = linearise(posterior, mean, inputs, SelectionConfig(), KEY)
+    one_by_one = choose_greedily(linear, count=28)
+    blocks = choose_greedily(linear, count=28, growth=0.5)
+    assert sorted(blocks.order) == sorted(set(blocks.order.tolist()))
+    for count in (8, 16, 24):
+        assert linear.captured(blocks.order[:count]).mean > linear.captured(one_by_one.order[:count]).mean - 0.02
+    np.testing.assert_allclose(blocks.shares[-1], linear.captured(blocks.order).mean, rtol=1e-3)
+
+
+@pytest.mark.parametrize("rule", ["at_most", "at_least"])
+def test_a_predictive_selection_reaches_its_threshold(x64, rule):
+    posterior, mean, inputs = network()
+    linear = linearise(posterior, mean, inputs, SelectionConfig(), KEY)
+    config = SelectionConfig(rank_by="predictive", rule=rule, threshold=0.7, growth=0)
+    subspace = select(jnp.ones(32), config, mean=mean, std=jnp.ones(32), linearised=linear)
+    order = choose_greedily(linear).order
+    count = subspace.num_kept + (rule == "at_most")
+    assert linear.captured(order[: count - 1]).mean < 0.7 <= linear.captured(order[:count]).mean
+    assert sorted(subspace.kept.tolist()) == sorted(order[: subspace.num_kept].tolist())
+
+
+def test_more_parameters_than_there_are_cannot_be_kept(x64):
+    posterior, mean, inputs = network()
+    linear = linearise(posterior, mean, inputs, SelectionConfig(), KEY)
+    config = SelectionConfig(rank_by="predictive", rule="count", count=33)
+    with pytest.raises(InputError, match=r"`selection.count` must be at most the number of parameters, 32, got 33"):
+        select(jnp.ones(32), config, mean=mean, std=jnp.ones(32), linearised=linear)
+
+
+def test_what_is_kept_depends_on_where_the_model_is_used(x64):
+    posterior, *_ = network()
+    config = MethodConfig(
+        vi=VIConfig(map_steps=50, num_steps=50, num_bound_samples=4),
+        selection=SelectionConfig(rank_by="predictive", rule="count", count=6),
+    )
+    near, far = np.zeros((5, 2)), np.full((5, 2), 3.0)
+    fitted = choose(posterior, config).vi
+    chosen = {
+        name: choose(posterior, config, fitted=fitted, use_inputs=at) for name, at in (("near", near), ("far", far))
+    }
+    assert set(chosen["near"].subspace.kept.tolist()) != set(chosen["far"].subspace.kept.tolist())
+    assert chosen["far"].captured.mean > 0
+    with pytest.raises(InputError, match="`use_inputs` must"):
+        choose(posterior, config, fitted=fitted, use_inputs=np.zeros((5, 3)))
+
+
+# The first stage without a fit of the spread.
+
+
+def test_laplace_is_exact_where_the_model_is_linear(x64, linear_gaussian):
+    config = VIConfig(map_steps=4000, learning_rate=0.05, num_bound_samples=64)
+    found = laplace.fit(linear_gaussian.posterior, config, KEY)
+    np.testing.assert_allclose(found.q.mean, linear_gaussian.mean, atol=1e-5)
+    np.testing.assert_allclose(found.q.std, 1 / np.sqrt(np.diag(linear_gaussian.precision_matrix)), rtol=1e-9)
+    assert not found.collapsed
+    assert found.converged
+    assert found.message.startswith("Mode found after 4000 steps, converged. The Gaussians around it")
+
+
+def test_laplace_counts_every_output_by_its_own_noise(x64):
+    posterior, mean, _ = network()
+    jacobian = np.asarray(jax.jacobian(lambda theta: posterior.predict(theta, posterior.inputs))(mean))
+    precision = 1 / 0.8**2 + np.einsum("nop,o->p", jacobian**2, np.array([1 / 0.1**2, 1 / 0.4**2]))
+    np.testing.assert_allclose(laplace.curvature_std(posterior, mean), precision**-0.5, rtol=1e-9)
+
+
+class Memory(Checkpoints):
+    def __init__(self):
+        self.kept = []
+
+    def recall(self, name, like):
+        return dict(self.kept).get(name)
+
+    def is_due(self):
+        return True
+
+    def keep(self, name, state):
+        self.kept.append((name, state))
+
+
+def test_a_climb_that_goes_on_is_the_same_climb(x64, linear_gaussian):
+    config, memory = VIConfig(map_steps=500, num_bound_samples=8), Memory()
+    whole = laplace.fit(linear_gaussian.posterior, config, KEY, checkpoints=memory)
+    assert len(memory.kept) == 5
+    rest = Memory()
+    rest.kept = memory.kept[:2]
+    resumed = laplace.fit(linear_gaussian.posterior, config, KEY, checkpoints=rest)
+    np.testing.assert_array_equal(whole.q.mean, resumed.q.mean)
+    for one, other in zip(whole.history, resumed.history, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_mode_takes_steps(linear_gaussian):
+    with pytest.raises(InputError, match=r"`vi.map_steps` must be positive for the first stage 'laplace', got 0"):
+        laplace.fit(linear_gaussian.posterior, VIConfig(map_steps=0), KEY)
+
+
+def test_every_later_stage_runs_on_a_mode(x64):
+    posterior, _, inputs = network()
+    config = MethodConfig(first_stage="laplace", vi=VIConfig(map_steps=200, num_bound_samples=4))
+    chosen = choose(posterior, config, use_inputs=inputs)
+    assert chosen.vi.is_laplace
+    np.testing.assert_allclose(chosen.vi.q.std, vi.curvature_std(posterior, chosen.vi.q.mean))
+    assert 0 < chosen.subspace.num_kept < 32
+
+
+# Second-order scores.
+
+
+def test_second_order_scores_are_those_of_the_hessian(x64):
+    posterior, mean, inputs = network(noise_std=(0.3, 0.3))
+    std = jnp.linspace(0.1, 0.6, 32)
+    hessian = np.asarray(jax.hessian(lambda theta: posterior.predict(theta, inputs).ravel())(mean))
+    jacobian = np.asarray(jax.jacobian(lambda theta: posterior.predict(theta, inputs).ravel())(mean))
+    second = 0.5 * np.einsum("nij,j->ni", hessian**2, std**2)
+    exact = np.asarray(std**2) * np.mean(jacobian**2 + second, axis=0)
+    found = sensitivity.score(posterior, mean, std, inputs, SensitivityConfig(order=2, num_probes=4000), KEY)
+    z = (np.asarray(found.values) - exact) / np.maximum(np.asarray(found.standard_error), 1e-12)
+    assert np.max(np.abs(z)) < 5
+    first = sensitivity.score(posterior, mean, std, inputs, SensitivityConfig()).values
+    assert np.max(np.abs((np.asarray(first) - exact) / np.asarray(found.standard_error).max())) > 5  # it matters here
+
+
+def test_second_order_scores_sum_to_the_variance_of_a_quadratic_model(x64):
+    rng = np.random.default_rng(3)
+    curvature = rng.normal(size=(4, 4))
+    curvature = curvature + curvature.T
+
+    def apply(params, inputs):
+        theta = params["theta"]
+        return inputs @ theta + 0.5 * theta @ curvature @ theta
+
+    inputs = rng.normal(size=(3, 4))
+    posterior = Posterior.of(apply, {"theta": np.zeros(4)}, inputs, np.zeros(3), prior_std=1.0, noise_std=0.1)
+    mean, std = jnp.asarray(rng.normal(size=4)), jnp.asarray([0.1, 0.3, 0.2, 0.5])
+    found = sensitivity.score(posterior, mean, std, inputs, SensitivityConfig(order=2, num_probes=20_000), KEY)
+    draws = np.asarray(mean) + np.asarray(std) * rng.normal(size=(400_000, 4))
+    values = draws @ inputs.T + 0.5 * np.einsum("ni,ij,nj->n", draws, curvature, draws)[:, None]
+    np.testing.assert_allclose(found.values.sum(), values.var(axis=0).mean(), rtol=0.02)
+
+
+def test_second_order_scores_need_a_key():
+    posterior, mean, inputs = network()
+    with pytest.raises(ValueError, match="`rng_key` is needed"):
+        sensitivity.score(posterior, mean, jnp.ones(32), inputs, SensitivityConfig(order=2))
