@@ -35,6 +35,7 @@ FLOORS = [
     {"sensitivity", "curvature", "samplers", "predict", "first_stage"},
     {"laplace", "linearised", "target", "calibration"},
     {"vi", "greedy"},
+    {"exchange"},
     {"selection"},
     {"diagnostics", "journal"},
     {"modes"},

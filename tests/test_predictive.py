@@ -10,7 +10,8 @@ from vihmc import laplace, sensitivity, vi
 from vihmc.checkpoints import Checkpoints
 from vihmc.config import MethodConfig, SelectionConfig, SensitivityConfig, VIConfig
 from vihmc.errors import InputError
-from vihmc.greedy import choose_greedily
+from vihmc.exchange import eliminate, exchange
+from vihmc.greedy import LEAST_SHARE, choose_greedily
 from vihmc.linearised import linearise
 from vihmc.models.mlp import MLP
 from vihmc.pipeline import choose
@@ -102,6 +103,11 @@ def test_some_of_many_predictions_are_looked_at(x64):
     assert all(np.min(np.abs(rows - row).max(axis=1)) < 1e-12 for row in some.points)
 
 
+def error(linear, kept):
+    """Mean square log ratio of stds, by the linear model."""
+    return np.mean((0.5 * np.log(linear.captured(np.array(kept)).shares + LEAST_SHARE)) ** 2)
+
+
 def test_the_greedy_choice_is_that_of_trying_everything(x64):
     posterior, mean, inputs = network()
     linear = linearise(posterior, mean, inputs, SelectionConfig(), KEY)
@@ -109,9 +115,7 @@ def test_the_greedy_choice_is_that_of_trying_everything(x64):
     kept = []
     for _ in range(6):
         left = [index for index in range(32) if index not in kept]
-        kept.append(
-            max(left, key=lambda index: np.mean(np.log(linear.captured(np.array([*kept, index])).shares + 1e-6)))
-        )
+        kept.append(min(left, key=lambda index: error(linear, [*kept, index])))
     assert found.order.tolist() == kept
     for count in range(1, 7):
         np.testing.assert_allclose(found.shares[count - 1], linear.captured(found.order[:count]).mean, rtol=1e-9)
@@ -128,16 +132,63 @@ def test_adding_several_at_a_time_is_as_good(precision):
     np.testing.assert_allclose(blocks.shares[-1], linear.captured(blocks.order).mean, rtol=1e-3)
 
 
+def test_taking_away_is_that_of_trying_everything(x64):
+    posterior, mean, inputs = network()
+    linear = linearise(posterior, mean, inputs, SelectionConfig(), KEY)
+    found, kept = eliminate(linear), list(range(32))
+    for count in range(31, 15, -1):
+        kept.remove(min(kept, key=lambda index: error(linear, [other for other in kept if other != index])))
+        assert sorted(found.order[:count].tolist()) == kept
+        np.testing.assert_allclose(found.shares[count - 1], linear.captured(np.array(kept)).mean, rtol=1e-7)
+
+
+def test_after_exchanges_no_single_exchange_helps(x64):
+    posterior, mean, inputs = network()
+    linear = linearise(posterior, mean, inputs, SelectionConfig(), KEY)
+    worst = np.argsort(np.abs(np.asarray(linear.points)).sum(axis=0))[:5]
+    found = exchange(linear, worst)
+    assert len(found) == 5
+    assert error(linear, found) < 0.5 * error(linear, worst)
+    # It adds the best, then drops the one that is missed least; that this one is the one just added ends it.
+    outside = [index for index in range(32) if index not in found]
+    added = min(outside, key=lambda index: error(linear, [*found, index]))
+    with_it = [*found.tolist(), added]
+    dropped = min(with_it, key=lambda index: error(linear, [other for other in with_it if other != index]))
+    assert error(linear, [other for other in with_it if other != dropped]) >= error(linear, found) * (1 - 1e-6)
+
+
+def test_all_parameters_have_nothing_to_exchange(x64):
+    posterior, mean, inputs = network()
+    linear = linearise(posterior, mean, inputs, SelectionConfig(), KEY)
+    np.testing.assert_array_equal(exchange(linear, np.arange(32)), np.arange(32))
+
+
+def predictive(linear, **settings):
+    config = SelectionConfig(rank_by="predictive", growth=0, **settings)
+    ones = jnp.ones(linear.data.shape[1])
+    return np.asarray(select(ones, config, mean=ones, std=ones, linearised=linear).kept)
+
+
 @pytest.mark.parametrize("rule", ["at_most", "at_least"])
 def test_a_predictive_selection_reaches_its_threshold(x64, rule):
     posterior, mean, inputs = network()
     linear = linearise(posterior, mean, inputs, SelectionConfig(), KEY)
-    config = SelectionConfig(rank_by="predictive", rule=rule, threshold=0.7, growth=0)
-    subspace = select(jnp.ones(32), config, mean=mean, std=jnp.ones(32), linearised=linear)
-    order = choose_greedily(linear).order
-    count = subspace.num_kept + (rule == "at_most")
-    assert linear.captured(order[: count - 1]).mean < 0.7 <= linear.captured(order[:count]).mean
-    assert sorted(subspace.kept.tolist()) == sorted(order[: subspace.num_kept].tolist())
+    kept = predictive(linear, rule=rule, threshold=0.7)
+    ways = (choose_greedily(linear), eliminate(linear))
+    crossing = min(int(np.sum(way.shares < 0.7)) + 1 for way in ways)
+    assert len(kept) == crossing - (rule == "at_most")
+    if rule == "at_least":
+        assert linear.captured(kept).mean >= 0.7
+
+
+def test_a_predictive_selection_is_no_worse_than_either_way(x64):
+    posterior, mean, inputs = network()
+    linear = linearise(posterior, mean, inputs, SelectionConfig(), KEY)
+    for count in (3, 8, 16, 24):
+        kept = predictive(linear, rule="count", count=count)
+        assert len(kept) == count
+        for way in (choose_greedily(linear), eliminate(linear)):
+            assert error(linear, kept) <= error(linear, way.order[:count]) * (1 + 1e-9)
 
 
 def test_more_parameters_than_there_are_cannot_be_kept(x64):

@@ -1,6 +1,12 @@
-r"""Stage 2½, our own rule: add the parameter that raises the captured predictive variance most, and again.
+r"""Stage 2½, our own rule: add the parameter that helps the predicted error bars most, and again.
 
-With what :mod:`vihmc.linearised` defines, adding parameter i to S raises the variance of every prediction by
+What a choice is judged by is how far its error bars are from those of all parameters, as the linear model has it: the
+mean square of the log ratio of stds,
+
+.. math:: \frac{1}{n} \sum_x \big(\tfrac12 \log (v_S(x) / v(x))\big)^2
+
+which minds the prediction that is worst off more than the mean of the shares does. With what :mod:`vihmc.linearised`
+defines, adding parameter i to S raises the variance of every prediction by
 
 .. math:: \frac{r_i(x)^2}{1 + |\hat a_i|^2}, \qquad
     r = b - b_S (I + A_S^\top A_S)^{-1} A_S^\top A, \quad \hat A = (I + A_S A_S^\top)^{-1/2} A
@@ -23,7 +29,8 @@ from vihmc.linearised import Linearised
 
 _POOL = 4
 _MAX_BLOCK = 256
-_LEAST_SHARE = 1e-6
+LEAST_SHARE = 1e-6
+"""Added to every share: what is not captured at all is not infinitely bad."""
 
 
 class Greedy(NamedTuple):
@@ -57,7 +64,7 @@ def choose_greedily(
         growth: How many are added at a time, as a part of those that are there; one at a time if 0.
     """
     num_params = linearised.data.shape[1]
-    whole = jnp.asarray(linearised.variance(), linearised.points.dtype)
+    whole = jnp.asarray(at_least_tiny(linearised.variance()), linearised.points.dtype)
     # Copies, because what is updated gives up its memory.
     data, points = (jnp.array(array, copy=True) for array in (linearised.data, linearised.points))
     state = _State(data, points, jnp.zeros_like(whole), jnp.ones(num_params, bool))
@@ -69,6 +76,11 @@ def choose_greedily(
         if share is not None and shares[-1][-1] >= share:
             break
     return Greedy(np.concatenate(order), np.concatenate(shares))
+
+
+def at_least_tiny(variance: Float[np.ndarray, " points"]) -> Float[np.ndarray, " points"]:
+    """To divide by: a prediction that nothing moves has no variance."""
+    return np.maximum(variance, 1e-30)
 
 
 def _blocks(count: int, growth: float) -> Iterator[int]:
@@ -100,10 +112,10 @@ def _add(state: _State, whole: Array, block: int, pool: int) -> tuple[_State, Ar
 
 
 def _objective(state: _State, whole: Array) -> Float[Array, " params"]:
-    """What would be reached by adding each of the parameters: the mean logarithm of the captured share."""
+    """What would be reached by adding each of the parameters; the larger, the better."""
     gained = state.points**2 / (1 + jnp.sum(state.data**2, axis=0))
     shares = (state.variance[:, None] + gained) / whole[:, None]
-    return jnp.mean(jnp.log(shares + _LEAST_SHARE), axis=0)
+    return -jnp.mean((0.5 * jnp.log(shares + LEAST_SHARE)) ** 2, axis=0)
 
 
 def _update_one(state: _State, index: Array) -> _State:
