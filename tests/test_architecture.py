@@ -33,7 +33,7 @@ FLOORS = [
     {"restricted", "mean_field", "mode"},
     {"operator", "head"},
     {"sensitivity", "curvature", "samplers", "predict", "first_stage"},
-    {"laplace", "linearised", "target", "calibration"},
+    {"laplace", "linearised", "target", "calibration", "costs"},
     {"vi", "greedy"},
     {"exchange"},
     {"selection"},

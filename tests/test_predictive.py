@@ -1,5 +1,7 @@
 """Captured predictive variance against matrices written out, and the greedy choice against trying everything."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,6 +11,7 @@ from test_weighted import Case
 from vihmc import laplace, sensitivity, vi
 from vihmc.checkpoints import Checkpoints
 from vihmc.config import MethodConfig, SelectionConfig, SensitivityConfig, VIConfig
+from vihmc.costs import layers_allowed
 from vihmc.errors import InputError
 from vihmc.exchange import eliminate, exchange
 from vihmc.greedy import LEAST_SHARE, choose_greedily
@@ -214,6 +217,50 @@ def test_what_is_kept_depends_on_where_the_model_is_used(x64):
     assert chosen["far"].captured.mean > 0
     with pytest.raises(InputError, match="`use_inputs` must"):
         choose(posterior, config, fitted=fitted, use_inputs=np.zeros((5, 3)))
+
+
+# Layers that stay frozen.
+
+
+def test_ways_to_leave_layers_frozen(x64):
+    case = Case()
+    ways = layers_allowed(case.pairs)
+    names = np.concatenate([
+        np.full(size, name)
+        for name, size in zip(case.pairs.layout.leaf_names, case.pairs.layout.leaf_sizes, strict=True)
+    ])  # fmt: skip
+    costs = [way.num_operations for way in ways]
+    assert costs == sorted(costs)
+    assert ways[-1].is_allowed.all()
+    depth = case.pairs.model.trunk.num_layers
+    branch_only = next(way for way in ways if way.starts == (0, depth))
+    assert not any(name.startswith("trunk") for name in names[branch_only.is_allowed])
+    assert all(branch_only.is_allowed[np.char.startswith(names, "branch")])
+    # Forth and back, to inputs and weights: six operations per row and weight.
+    widths = case.pairs.model.branch.widths
+    assert branch_only.num_operations == 6 * 8 * sum(one * other for one, other in itertools.pairwise(widths))
+    assert not layers_allowed(case.records)
+
+
+def test_what_is_given_up_for_frozen_layers_is_bounded(x64):
+    case = Case()
+    linear = linearise(case.pairs, case.theta, case.pairs.inputs, SelectionConfig(), KEY, weights=case.pairs.weights)
+    ways, ones = layers_allowed(case.pairs), jnp.ones(case.theta.size)
+
+    def cost(kept):
+        return next(way for way in ways if way.holds(kept)).num_operations
+
+    def choose_with(give_up):
+        config = SelectionConfig(rank_by="predictive", rule="count", count=12, give_up=give_up)
+        return np.asarray(select(ones, config, mean=ones, std=ones, linearised=linear, allowed=ways).kept)
+
+    nothing, some, much = (choose_with(give_up) for give_up in (0.0, 0.2, 0.9))
+    captured = [linear.captured(kept).mean for kept in (nothing, some, much)]
+    assert captured[1] >= captured[0] - 0.2
+    assert captured[2] >= captured[0] - 0.9
+    assert cost(nothing) >= cost(some) >= cost(much)
+    assert cost(much) < cost(nothing)
+    assert len(nothing) == len(some) == len(much) == 12
 
 
 # The first stage without a fit of the spread.

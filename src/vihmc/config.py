@@ -99,6 +99,11 @@ class SelectionConfig(Settings):
     growth: Annotated[float, Field(ge=0, le=1)] = Field(
         0.02, description="How many are added at a time by `predictive`, as a part of those that are there."
     )
+    give_up: Annotated[float, Field(ge=0, lt=1)] = Field(
+        0.0,
+        description="Captured variance that `predictive` may give up, as a share, for layers of an operator that stay "
+        "frozen and are computed once; 0 for none.",
+    )
     ties: Literal["error", "include", "exclude"] = Field(
         "error", description="What to do when the cut falls between equal scores."
     )

@@ -53,7 +53,12 @@ class _State(NamedTuple):
 
 
 def choose_greedily(
-    linearised: Linearised, *, count: int | None = None, share: float | None = None, growth: float = 0.0
+    linearised: Linearised,
+    *,
+    count: int | None = None,
+    share: float | None = None,
+    growth: float = 0.0,
+    among: Bool[np.ndarray, " params"] | None = None,
 ) -> Greedy:
     """Choose parameters until there are `count`, or until they capture `share` of the variance on average.
 
@@ -62,14 +67,17 @@ def choose_greedily(
         count: How many; all of them if neither is given.
         share: Mean share to reach.
         growth: How many are added at a time, as a part of those that are there; one at a time if 0.
+        among: Which parameters may be chosen; all of them if not given.
     """
     num_params = linearised.data.shape[1]
+    is_left = np.ones(num_params, bool) if among is None else among
+    count = int(is_left.sum()) if count is None else min(count, int(is_left.sum()))
     whole = jnp.asarray(at_least_tiny(linearised.variance()), linearised.points.dtype)
     # Copies, because what is updated gives up its memory.
     data, points = (jnp.array(array, copy=True) for array in (linearised.data, linearised.points))
-    state = _State(data, points, jnp.zeros_like(whole), jnp.ones(num_params, bool))
+    state = _State(data, points, jnp.zeros_like(whole), jnp.asarray(is_left))
     order, shares = [], []
-    for block in _blocks(num_params if count is None else count, growth):
+    for block in _blocks(count, growth):
         state, chosen, captured = _add(state, whole, block, min(block * _POOL if block > 1 else 1, num_params))
         order.append(np.asarray(chosen))
         shares.append(np.asarray(captured))

@@ -23,6 +23,7 @@ from jaxtyping import Array
 from vihmc import laplace, sensitivity, vi
 from vihmc import predict as prediction
 from vihmc.config import MethodConfig, SamplerConfig, SelectionConfig
+from vihmc.costs import layers_allowed
 from vihmc.diagnostics import find_bad_chains
 from vihmc.errors import InputError
 from vihmc.first_stage import VIInfo, VIResult, judge
@@ -264,7 +265,13 @@ def choose(
             key_linear = jax.random.fold_in(key_selection, _STREAM_LINEAR)
             linear = linearise(posterior, q.mean, inputs, config.selection, key_linear, weights=weights)
             subspace = select(
-                scores.values, config.selection, mean=q.mean, std=q.std, linearised=linear, rng_key=key_selection
+                scores.values,
+                config.selection,
+                mean=q.mean,
+                std=q.std,
+                linearised=linear,
+                allowed=layers_allowed(posterior),
+                rng_key=key_selection,
             )
             kept = np.asarray(subspace.kept)
         selected = Selected(scores, kept, linear.captured(kept))

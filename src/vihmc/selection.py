@@ -9,6 +9,7 @@ threshold: it adds one after the other (:mod:`vihmc.greedy`), and where that is 
 the other from all of them and exchanges (:mod:`vihmc.exchange`). Baselines keep as many as the paper's rule would.
 """
 
+from collections.abc import Sequence
 from typing import Literal
 
 import jax
@@ -17,6 +18,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from vihmc.config import SelectionConfig
+from vihmc.costs import Allowed
 from vihmc.errors import InputError
 from vihmc.exchange import better, can_exchange, eliminate, exchange
 from vihmc.greedy import Greedy, choose_greedily
@@ -35,6 +37,7 @@ def select(
     mean: Vector,
     std: Vector,
     linearised: Linearised | None = None,
+    allowed: Sequence[Allowed] = (),
     rng_key: Key | None = None,
 ) -> Subspace:
     """Keep the parameters that matter.
@@ -45,6 +48,8 @@ def select(
         mean: Mean of q, the center of the subspace.
         std: Standard deviation of q, for the baseline of largest variance.
         linearised: Needed for the predictive rule only.
+        allowed: Ways to leave whole layers frozen, the cheapest first; for the predictive rule, if some of the captured
+            variance may be given up for it.
         rng_key: Needed for the random baseline only.
     """
     values = np.asarray(scores, dtype=np.float64)
@@ -52,7 +57,8 @@ def select(
     if config.rank_by == "predictive":
         if linearised is None:
             raise ValueError("`linearised` is needed for a predictive selection, got None.")
-        return Subspace.of(np.sort(_choose_predictive(linearised, config)), mean)
+        kept = _choose_predictive(linearised, config)
+        return Subspace.of(np.sort(_choose_cheaper(kept, linearised, config, allowed)), mean)
     count = config.count if config.count is not None else count_for(values, config.threshold, rule=config.rule)
     _check_count(count, values.size)
     if count == 0:
@@ -86,6 +92,25 @@ def _choose_predictive(linearised: Linearised, config: SelectionConfig) -> np.nd
     # What was exchanged has better error bars, but may have less of the variance than was asked for.
     reaches = config.count is not None or linearised.captured(exchanged).mean >= linearised.captured(best).mean
     return exchanged if reaches else best
+
+
+def _choose_cheaper(
+    kept: np.ndarray, linearised: Linearised, config: SelectionConfig, allowed: Sequence[Allowed]
+) -> np.ndarray:
+    """As many that leave more layers frozen, if there are any that lack no more than may be given up."""
+    if config.give_up == 0:
+        return kept
+    enough = linearised.captured(kept).mean - config.give_up
+    for way in allowed:
+        if way.holds(kept):
+            break
+        # All that is allowed together captures most: a cheap look before the long one.
+        if way.is_allowed.sum() < len(kept) or linearised.captured(np.flatnonzero(way.is_allowed)).mean < enough:
+            continue
+        found = choose_greedily(linearised, count=len(kept), growth=config.growth, among=way.is_allowed).order
+        if linearised.captured(found).mean >= enough:
+            return found
+    return kept
 
 
 def _share(config: SelectionConfig) -> float | None:

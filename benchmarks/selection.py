@@ -1,0 +1,376 @@
+"""Which parameters to keep: every rule against HMC on all parameters, and what captured variance says beforehand.
+
+    python benchmarks/selection.py sine_large              writes benchmarks/results/selection_sine_large.json
+    python benchmarks/selection.py cone --data DIR
+    python benchmarks/selection.py burgers --fit-from RUN  captured variance alone: no chain is run
+    python benchmarks/selection.py --table                 table and figures of docs/selection.md, from stored results
+
+The same subspaces, samplers and predictions as in a run. `--store DIR` keeps fits and what was found, so that an
+interrupted study goes on. Errors are distances to the reference at the validation inputs, where predictive rules look
+too: of the std, the RMS log ratio; of the mean, the RMS distance.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from scipy import stats
+
+from vihmc.devices import use_cores
+
+use_cores()
+
+from vihmc import predict, sensitivity  # noqa: E402
+from vihmc.assessment import find_probe  # noqa: E402
+from vihmc.config import Config, SamplerConfig, SelectionConfig  # noqa: E402
+from vihmc.config_files import build_config, load_preset  # noqa: E402
+from vihmc.diagnostics import assess  # noqa: E402
+from vihmc.evaluation import choose_for, rms  # noqa: E402
+from vihmc.linearised import linearise  # noqa: E402
+from vihmc.mean_field import MeanField  # noqa: E402
+from vihmc.memory import peak_memory_gb  # noqa: E402
+from vihmc.pipeline import sample_everything, sample_subspace  # noqa: E402
+from vihmc.problems import Problem, build_problem, resolve_problem  # noqa: E402
+from vihmc.selection import select  # noqa: E402
+from vihmc.storage import load_fit_of  # noqa: E402
+from vihmc.subspace import Subspace  # noqa: E402
+
+RESULTS, DOCS = Path(__file__).parent / "results", Path(__file__).parent.parent / "docs"
+
+
+class Rule(NamedTuple):
+    """A first stage, what to rank by, and where predictions count."""
+
+    first_stage: str
+    rank_by: str
+    inputs: str = "training"
+    order: int = 1
+
+
+RULES = {
+    "the paper's score": Rule("vi", "sensitivity"),
+    "the paper's score, where it is used": Rule("vi", "sensitivity", "validation"),
+    "second-order score": Rule("vi", "sensitivity", order=2),
+    "largest variance": Rule("vi", "variance"),
+    "largest magnitude": Rule("vi", "magnitude"),
+    "random": Rule("vi", "random"),
+    "predictive": Rule("vi", "predictive", "validation"),
+    "predictive, at the data": Rule("vi", "predictive"),
+    "the paper's score, at a mode": Rule("laplace", "sensitivity"),
+    "random, at a mode": Rule("laplace", "random"),
+    "predictive, at a mode": Rule("laplace", "predictive", "validation"),
+}
+
+
+class Study(NamedTuple):
+    """What is compared on a problem, and by which chains.
+
+    Attributes:
+        sizes: Numbers of kept parameters.
+        num_seeds: Fits.
+        num_random: Random subsets of each fit and size.
+        rules: Titles of the rules.
+        chains: Changes of the preset's sampler, by size.
+        few: The same for random subsets, whose errors are large.
+        reference: Changes of the preset's reference.
+    """
+
+    sizes: tuple[int, ...]
+    num_seeds: int
+    num_random: int
+    rules: tuple[str, ...]
+    chains: dict[int, dict[str, Any]]
+    few: dict[str, Any]
+    reference: dict[str, Any]
+
+
+_SINE = {"num_warmup": 200, "num_draws": 100, "max_integration_steps": 255, "head": "sample"}
+_SINE_LONG = {"num_warmup": 200, "num_draws": 130, "max_integration_steps": 511, "head": "sample"}
+_CONE = {"num_warmup": 200, "num_draws": 150, "max_integration_steps": 127, "jitter": 1.0}
+STUDIES = {
+    "sine_large": Study(
+        (15, 30, 60, 100),
+        8,
+        10,
+        tuple(RULES),
+        {15: _SINE, 30: _SINE, 60: _SINE_LONG, 100: _SINE_LONG},
+        {**_SINE, "num_draws": 60, "thin": 2, "num_warmup": 150},
+        {"num_draws": 600, "thin": 6, "num_warmup": 600, "start": "fits"},
+    ),
+    "cone": Study(
+        (200, 840, 3000),
+        1,
+        2,
+        ("the paper's score", "largest variance", "largest magnitude", "random", "predictive",
+         "the paper's score, at a mode", "random, at a mode", "predictive, at a mode"),
+        dict.fromkeys((200, 840, 3000), _CONE),
+        _CONE,
+        {"num_chains": 4, "num_warmup": 300, "num_draws": 600, "max_integration_steps": 511, "jitter": 1.0},
+    ),
+}  # fmt: skip
+
+
+class Case:
+    """A problem, its fits and what they make of every parameter."""
+
+    def __init__(self, name: str, store: Path, changes: dict[str, Any]) -> None:
+        self.config: Config = build_config(load_preset(name), changes)
+        jax.config.update("jax_enable_x64", self.config.precision == "float64")
+        self.problem: Problem = build_problem(resolve_problem(self.config.problem))
+        self.store = store / self.problem.name
+        self.store.mkdir(parents=True, exist_ok=True)
+
+    def fit(self, first_stage: str, seed: int) -> MeanField:
+        file = self.store / f"{first_stage}_{seed}.npz"
+        if not file.exists():
+            began = time.perf_counter()
+            config = self.config.model_copy(update={"first_stage": first_stage, "seed": seed})
+            fitted = choose_for(self.problem, config).vi
+            np.savez(file, mean=fitted.q.mean, std=fitted.q.std)
+            print(f"{first_stage} {seed}: {time.perf_counter() - began:.0f} s. {fitted.message}", flush=True)
+        found = np.load(file)
+        return MeanField(jax.numpy.asarray(found["mean"]), jax.numpy.asarray(found["std"]))
+
+    def places(self, inputs: str) -> tuple[Any, Any]:
+        problem, posterior = self.problem, self.problem.posterior
+        if inputs == "training":
+            return posterior.inputs, posterior.weights
+        weights = problem.validation_weights
+        return problem.validation_inputs, None if weights is None else jax.numpy.asarray(weights)
+
+    def linear(self, q: MeanField, inputs: str = "validation") -> Any:
+        places, weights = self.places(inputs)
+        return linearise(
+            self.problem.posterior, q.mean, places, self.config.selection, jax.random.key(0), weights=weights
+        )
+
+    def choose(self, q: MeanField, rule: Rule, count: int, linear: Any, number: int = 0) -> np.ndarray:
+        places, weights = self.places(rule.inputs)
+        settings = self.config.sensitivity.model_copy(update={"order": rule.order})
+        scores = sensitivity.score(
+            self.problem.posterior, q.mean, q.std, places, settings, jax.random.key(1), weights=weights
+        )
+        config = SelectionConfig(rank_by=rule.rank_by, rule="count", count=count, ties="include")
+        key = jax.random.fold_in(jax.random.key(2), number)
+        space = select(scores.values, config, mean=q.mean, std=q.std, linearised=linear, rng_key=key)
+        return np.asarray(space.kept)
+
+
+class Errors(NamedTuple):
+    """Of one subset of one fit."""
+
+    std_error: float
+    mean_error: float
+    captured: float
+    captured_worst: float
+    predicted_error: float
+    """RMS log std ratio by the linear model."""
+    rhat: float
+    divergent: float
+    seconds: float
+
+
+def values_of(problem: Problem, sampled: Any) -> np.ndarray:
+    probe = find_probe(problem, sampled.space)
+    positions = sampled.chains.positions
+    found = predict.evaluate(probe.predict_fn, positions, probe.inputs)
+    return np.asarray(found).reshape(*positions.shape[:2], -1)
+
+
+def find_reference(case: Case, study: Study) -> dict[str, np.ndarray]:
+    """Mean and std of every prediction by HMC on all parameters, started from all fits in turn."""
+    file = case.store / "reference.npz"
+    if not file.exists():
+        began = time.perf_counter()
+        config = case.config.reference.model_copy(update=study.reference)
+        fits = [case.fit("vi", seed) for seed in range(study.num_seeds)]
+        sampled = sample_everything(
+            case.problem.posterior,
+            fits[0],
+            config,
+            jax.random.key(77),
+            fits=fits,
+            on_steps=lambda phase, done, _: print(phase, done, f"{time.perf_counter() - began:.0f} s", flush=True),
+        )
+        values = values_of(case.problem, sampled)
+        found = assess(values)
+        halves = values[::2], values[1::2]
+        ratio = np.log(halves[0].std(axis=(0, 1)) / halves[1].std(axis=(0, 1)))
+        distance = halves[0].mean(axis=(0, 1)) - halves[1].mean(axis=(0, 1))
+        np.savez(
+            file,
+            mean=values.mean(axis=(0, 1)),
+            std=values.std(axis=(0, 1)),
+            rhat=found.rhat,
+            ess=found.ess_bulk,
+            # Halves are independent and half as long: each is off by √2 of what the whole is, their distance by 2.
+            own_error=np.array([rms(ratio) / 2, rms(distance) / 2]),
+            seconds=time.perf_counter() - began,
+        )
+    return dict(np.load(file))
+
+
+def evaluate(case: Case, q: MeanField, kept: np.ndarray, linear: Any, config: SamplerConfig, truth: dict) -> Errors:
+    began = time.perf_counter()
+    space = Subspace.of(kept, q.mean)
+    sampled = sample_subspace(case.problem.posterior, q, space, config, jax.random.key(1000))
+    values = values_of(case.problem, sampled)
+    ratio = np.log(values.std(axis=(0, 1)) / truth["std"])
+    shares = linear.captured(kept).shares
+    return Errors(
+        rms(ratio),
+        rms(values.mean(axis=(0, 1)) - truth["mean"]),
+        float(shares.mean()),
+        float(shares.min()),
+        rms(0.5 * np.log(np.maximum(shares, 1e-9))),
+        float(np.nanmax(assess(values[..., :: max(1, values.shape[-1] // 50)]).rhat)),
+        float(sampled.chains.is_divergent.mean()),
+        time.perf_counter() - began,
+    )
+
+
+def run(name: str, store: Path, changes: dict[str, Any]) -> None:
+    study, case = STUDIES[name], Case(name, store, changes)
+    truth = find_reference(case, study)
+    file = case.store / "errors.json"
+    found: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+    for size in study.sizes:
+        for seed in range(study.num_seeds):
+            for title in study.rules:
+                rule, q = RULES[title], case.fit(RULES[title].first_stage, seed)
+                is_random, linear = rule.rank_by == "random", None
+                for number in range(study.num_random if is_random else 1):
+                    key = f"{title} | {size} | {seed} | {number}"
+                    if key in found:
+                        continue
+                    linear = linear or case.linear(q)
+                    chosen_at = linear if rule.inputs == "validation" else case.linear(q, rule.inputs)
+                    kept = case.choose(q, rule, size, chosen_at, 100 * seed + number)
+                    config = case.config.hmc.model_copy(update=study.few if is_random else study.chains[size])
+                    found[key] = evaluate(case, q, kept, linear, config, truth)._asdict()
+                    file.write_text(json.dumps(found))
+                    jumps = (f"{value:.3g}" for value in list(found[key].values())[:4])
+                    print(key, *jumps, f"R-hat {found[key]['rhat']:.2f}, {found[key]['seconds']:.0f} s", flush=True)
+    summary = summarise(study, found)
+    result = {
+        "problem": case.problem.name,
+        "reference": {
+            "rhat_max": float(truth["rhat"].max()),
+            "ess_min": float(truth["ess"].min()),
+            "own_error_of_std_and_mean": truth["own_error"].tolist(),
+            "seconds": float(truth["seconds"]),
+        },
+        **summary,
+        "settings": {"chains": study.chains, "random": study.few, "reference": study.reference},
+        "runs": found,
+    }
+    write(name, result)
+
+
+def summarise(study: Study, found: dict[str, Any]) -> dict[str, Any]:
+    """Medians over seeds of every rule and size, and how well captured variance orders them."""
+    medians: dict[str, dict[str, dict[str, float]]] = {}
+    for title in study.rules:
+        for size in study.sizes:
+            ones = [value for key, value in found.items() if key.startswith(f"{title} | {size} | ")]
+            medians.setdefault(title, {})[str(size)] = {
+                name: float(np.median([one[name] for one in ones])) for name in Errors._fields
+            }
+    cells = [cell for sizes in medians.values() for cell in sizes.values()]
+    return {
+        "medians": medians,
+        "rank_correlation_of_medians": correlations(cells),
+        "rank_correlation_of_runs": correlations(list(found.values())),
+    }
+
+
+def correlations(cells: list[dict[str, float]]) -> dict[str, float]:
+    """Between what is known before any chain is run and the distance to full HMC."""
+
+    def column(name: str) -> np.ndarray:
+        return np.array([cell[name] for cell in cells])
+
+    return {
+        f"{before}, {after}": float(stats.spearmanr(sign * column(before), column(after)).statistic)
+        for before, sign in (("captured", -1), ("predicted_error", 1))
+        for after in ("std_error", "mean_error")
+    }
+
+
+def write(name: str, result: dict[str, Any]) -> None:
+    text = json.dumps(result, indent=1, default=float)
+    (RESULTS / f"selection_{name}.json").write_text(text + "\n", encoding="utf-8")
+    print(json.dumps({key: value for key, value in result.items() if key != "runs"}, indent=1, default=float))
+
+
+BURGERS_SIZES = (28_214, 4_007, 1_279)
+
+
+def run_burgers(store: Path, changes: dict[str, Any], fit_from: Path | None) -> None:
+    """Captured variance of every rule at the paper's sizes, and what it costs to choose."""
+    case = Case("burgers", store, changes)
+    first_stage = "vi" if fit_from else "laplace"
+    q = load_fit_of(fit_from, case.problem.posterior, case.config).q if fit_from else case.fit(first_stage, 0)
+    timed: dict[str, float] = {}
+
+    def clock(title: str, work: Callable[[], Any]) -> Any:
+        began = time.perf_counter()
+        found = jax.block_until_ready(work())
+        timed[title] = time.perf_counter() - began
+        print(f"{title}: {timed[title]:.0f} s, {peak_memory_gb():.2f} GB", flush=True)
+        return found
+
+    linear = clock("linearise", lambda: case.linear(q))
+    rules = {
+        "the paper's score": Rule(first_stage, "sensitivity"),
+        "largest variance": Rule(first_stage, "variance"),
+        "largest magnitude": Rule(first_stage, "magnitude"),
+        "random": Rule(first_stage, "random"),
+        "predictive": Rule(first_stage, "predictive", "validation"),
+    }
+    captured: dict[str, dict[str, Any]] = {}
+    for title, rule in rules.items():
+        for size in BURGERS_SIZES:
+            kept = clock(f"{title}, {size}", lambda rule=rule, size=size: case.choose(q, rule, size, linear))
+            at = linear.captured(kept)
+            captured.setdefault(title, {})[str(size)] = {"mean": at.mean, "median": at.median, "worst": at.worst}
+            print(title, size, captured[title][str(size)], flush=True)
+    result = {
+        "problem": "burgers",
+        "first_stage": first_stage,
+        "num_points": linear.points.shape[0],
+        "num_directions": linear.data.shape[0],
+        "left_out": linear.left_out,
+        "captured": captured,
+        "seconds": timed,
+        "peak_memory_gb": peak_memory_gb(),
+    }
+    write("burgers", result)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("problem", nargs="?", choices=[*STUDIES, "burgers"])
+    parser.add_argument("--store", type=Path, default=Path("runs") / "selection", help="fits and finished chains")
+    parser.add_argument("--data", type=Path, help="published files of the cone")
+    parser.add_argument("--fit-from", type=Path, help="a finished run of burgers")
+    parser.add_argument("--table", action="store_true", help="write table and figures from stored results")
+    arguments = parser.parse_args()
+    changes = {"problem": {"data_dir": str(arguments.data)}} if arguments.data else {}
+    if arguments.problem == "burgers":
+        run_burgers(arguments.store, changes, arguments.fit_from)
+    elif arguments.problem:
+        run(arguments.problem, arguments.store, changes)
+    if arguments.table:
+        from selection_page import write_page
+
+        write_page(RESULTS, DOCS)
+
+
+if __name__ == "__main__":
+    main()

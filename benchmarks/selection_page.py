@@ -1,0 +1,120 @@
+"""Table and figures of docs/selection.md from the results that selection.py has stored."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from vihmc.style import BLUE, GREEN, GREY, ORANGE, RED, finish
+
+LINES = {
+    "random": (GREY, "o", ":"),
+    "the paper's score": (RED, "s", "--"),
+    "the paper's score, where it is used": (ORANGE, "D", "--"),
+    "predictive": (BLUE, "o", "-"),
+    "predictive, at a mode": (GREEN, "^", "-"),
+}
+"""Rules that are drawn; the table has all of them."""
+ERRORS = {
+    "std_error": "Distance of std to full HMC\n(RMS log ratio)",
+    "mean_error": "Distance of mean to full HMC\n(RMS)",
+}
+
+
+def write_page(results: Path, docs: Path) -> None:
+    found = {
+        name: json.loads((results / f"selection_{name}.json").read_text(encoding="utf-8"))
+        for name in ("sine_large", "cone")
+        if (results / f"selection_{name}.json").exists()
+    }
+    lines: list[str] = []
+    for name, result in found.items():
+        lines += [*table(name, result), ""]
+    burgers = results / "selection_burgers.json"
+    if burgers.exists():
+        lines += burgers_table(json.loads(burgers.read_text(encoding="utf-8")))
+    (docs / "selection_table.md").write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")
+    finish(errors_figure(found)).savefig(docs / "figures" / "selection.png", dpi=150)
+    finish(evidence_figure(found)).savefig(docs / "figures" / "selection_evidence.png", dpi=150)
+
+
+def table(name: str, result: dict[str, Any]) -> list[str]:
+    reference = result["reference"]
+    std, mean = reference["own_error_of_std_and_mean"]
+    sizes = list(next(iter(result["medians"].values())))
+    lines = [
+        f"**{name}**: reference with a worst R-hat of {reference['rhat_max']:.3f}, a smallest bulk ESS of "
+        f"{reference['ess_min']:.0f}, and errors of its own of {std:.2g} (std) and {mean:.2g} (mean).",
+        "",
+        "| kept by | " + " | ".join(f"{size}: std, mean (captured)" for size in sizes) + " |",
+        "|---|" + "---|" * len(sizes),
+    ]
+    for title, cells in result["medians"].items():
+        shown = (
+            f"{cell['std_error']:.2f}, {cell['mean_error']:.3g} ({cell['captured']:.0%})" for cell in cells.values()
+        )
+        lines.append(f"| {title} | " + " | ".join(shown) + " |")
+    return lines
+
+
+def burgers_table(result: dict[str, Any]) -> list[str]:
+    sizes = list(next(iter(result["captured"].values())))
+    lines = [
+        f"**burgers** ({result['first_stage']}): captured variance of {result['num_points']} predictions, "
+        "mean (worst).",
+        "",
+        "| kept by | " + " | ".join(f"{int(size):,}" for size in sizes) + " |",
+        "|---|" + "---|" * len(sizes),
+    ]
+    for title, cells in result["captured"].items():
+        shown = (f"{cell['mean']:.1%} ({cell['worst']:.1%})" for cell in cells.values())
+        lines.append(f"| {title} | " + " | ".join(shown) + " |")
+    return lines
+
+
+def values_of(result: dict[str, Any], title: str, size: str, name: str) -> np.ndarray:
+    return np.array([run[name] for key, run in result["runs"].items() if key.startswith(f"{title} | {size} | ")])
+
+
+def errors_figure(found: dict[str, Any]) -> Figure:
+    figure = Figure(figsize=(11, 3.9 * len(found)), layout="constrained")
+    for row, (name, result) in zip(figure.subplots(len(found), 2, squeeze=False), found.items(), strict=True):
+        for axes, (error, label) in zip(row, ERRORS.items(), strict=True):
+            for title, (color, marker, style) in LINES.items():
+                if title not in result["medians"]:
+                    continue
+                sizes = list(result["medians"][title])
+                ones = [values_of(result, title, size, error) for size in sizes]
+                x = [int(size) for size in sizes]
+                axes.plot(x, [np.median(one) for one in ones], color=color, marker=marker, ls=style, label=title)
+                low, high = (np.array([np.quantile(one, level) for one in ones]) for level in (0.25, 0.75))
+                axes.fill_between(x, low, high, color=color, alpha=0.15, lw=0)
+            own = result["reference"]["own_error_of_std_and_mean"][error == "mean_error"]
+            axes.axhline(own, color="black", lw=1, ls="-.", label="error of the reference")
+            axes.set(xscale="log", yscale="log", xlabel="Parameters kept", ylabel=label, title=name)
+            axes.set_xticks(x, [f"{size:,}" for size in x])
+            axes.minorticks_off()
+        row[1].legend(fontsize="small", loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return figure
+
+
+def evidence_figure(found: dict[str, Any]) -> Figure:
+    """Captured variance, known before any chain is run, against the distance to full HMC: one dot per run."""
+    figure = Figure(figsize=(5.2 * len(found), 3.9), layout="constrained")
+    for axes, (name, result) in zip(figure.subplots(1, len(found), squeeze=False)[0], found.items(), strict=True):
+        for title, (color, marker, _) in LINES.items():
+            runs = [run for key, run in result["runs"].items() if key.startswith(f"{title} | ")]
+            if runs:
+                captured, errors = (np.array([run[key] for run in runs]) for key in ("captured", "std_error"))
+                axes.scatter(captured, errors, s=14, color=color, marker=marker, alpha=0.5, label=title, lw=0)
+        correlation = result["rank_correlation_of_medians"]["captured, std_error"]
+        axes.set(
+            yscale="log",
+            xlabel="Captured share of the predictive variance (linear)",
+            ylabel=ERRORS["std_error"],
+            title=f"{name}: rank correlation {correlation:.2f}",
+        )
+    axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return figure
