@@ -18,7 +18,7 @@ test-slow: $(VENV)/.installed-dev ## run the tests that take half a minute and m
 test-statistics: $(VENV)/.installed-dev ## run calibration, agreement with another engine, and negative controls
 	$(BIN)/python -m pytest -n 2 -m statistics
 
-check: lint types test test-slow ## what CI runs
+check: lint types test test-slow test-statistics ## what CI runs
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

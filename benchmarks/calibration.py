@@ -72,7 +72,7 @@ def settings(model: Model, seed: int, **changes: Any) -> MethodConfig:
         seed=seed,
         vi=VIConfig(map_steps=500, num_steps=1000, initial_std="curvature", num_bound_samples=32),
         sensitivity=SensitivityConfig(),
-        selection=SelectionConfig(rule="count", count=model.num_kept),
+        selection=SelectionConfig(rank_by="sensitivity", rule="count", count=model.num_kept),
         hmc=CHAINS.model_copy(update=changes),
     )
 

@@ -11,7 +11,10 @@ QUICK = ("--preset", "quick")
 
 
 def test_a_run_leaves_everything_it_promises(command, tmp_path):
-    code, out, err = command("run", "sine_small", *QUICK, "--out", "here", "--reference", "--seed", 3)
+    code, out, err = command(
+        *("run", "sine_small", *QUICK, "--out", "here", "--reference", "--seed", 3),
+        *("--select", "sensitivity", "--set", "selection.rule=at_most"),
+    )
     assert (code, err) == (0, "")
     assert "VI-HMC, ours" in out
     assert "Results are in here" in out

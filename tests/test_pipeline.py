@@ -27,7 +27,7 @@ def test_keeping_everything_of_a_linear_model_gives_the_exact_predictive(x64, li
 
 
 def test_frozen_parameters_stay_at_the_mean_of_the_fit(x64, linear_gaussian):
-    config = QUICK.model_copy(update={"selection": vihmc.SelectionConfig(rule="count", count=2)})
+    config = QUICK.model_copy(update={"selection": vihmc.SelectionConfig(rank_by="sensitivity", rule="count", count=2)})
     result = infer(linear_gaussian.posterior, config)
     kept = np.asarray(result.subspace.kept)
     assert kept.size == 2

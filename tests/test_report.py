@@ -19,6 +19,7 @@ from vihmc.errors import InputError
 from vihmc.pages.compare import compare_runs, comparison_table, write_comparison
 from vihmc.pages.compare_page import build_comparison
 from vihmc.pages.finished import FinishedRun, Tree, read_run
+from vihmc.pages.formats import show_share
 from vihmc.pages.report import build_report, write_report
 from vihmc.pages.report_setup import find_command
 
@@ -103,6 +104,7 @@ def test_a_run_writes_its_report_and_it_says_what_came_out(run):
         f"{summary['num_kept']} of 6",
         f"{summary['diagnostics']['rhat_max']:.4g}",
         f"{summary['diagnostics']['ess_bulk_min']:,.0f}",
+        " ".join(f"They keep {show_share(summary['captured_variance']['mean'])} of the predictive variance".split()),
         summary["vi"]["message"],
         summary["hmc"]["why"],
         summary["reference"]["verdict"]["sentence"],

@@ -12,7 +12,7 @@ MEAN = jnp.arange(5.0)
 
 
 def kept(scores=SCORES, **settings):
-    config = SelectionConfig(**settings)
+    config = SelectionConfig(**{"rank_by": "sensitivity", "rule": "at_most"} | settings)
     std = jnp.array([5.0, 1, 2, 3, 4])
     subspace = select(jnp.asarray(scores, float), config, mean=MEAN, std=std, rng_key=jax.random.key(0))
     return subspace.kept.tolist()

@@ -80,14 +80,16 @@ class SelectionConfig(Settings):
     """Which parameters HMC gets."""
 
     rank_by: Literal["sensitivity", "predictive", "random", "variance", "magnitude"] = Field(
-        "sensitivity",
+        "predictive",
         description="The paper's score; predictive, one after the other by what they add to the captured predictive "
         "variance; or a baseline of the size of the paper's.",
     )
     rule: Literal["at_most", "at_least", "count"] = Field(
-        "at_most", description="The paper's rule, the smallest set that reaches the threshold, or a given number."
+        "at_least", description="The paper's rule, the smallest set that reaches the threshold, or a given number."
     )
-    threshold: Share = Field(0.9, description="Share of the total sensitivity to keep.")
+    threshold: Share = Field(
+        0.9, description="Share to keep: with `predictive` of the predictive variance, else of the total sensitivity."
+    )
     count: PositiveInt | None = Field(None, description="How many to keep, with the rule `count`.")
     num_points: PositiveInt = Field(512, description="Predictions whose captured variance is looked at, at most.")
     num_directions: PositiveInt = Field(

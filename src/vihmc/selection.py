@@ -121,7 +121,7 @@ def _how_many(way: Greedy, config: SelectionConfig) -> int:
     if config.count is not None:
         return config.count
     reached = way.shares < config.threshold - _SLACK
-    return max(1, int(np.sum(reached)) + (config.rule == "at_least"))
+    return min(max(1, int(np.sum(reached)) + (config.rule == "at_least")), way.order.size)
 
 
 def _check_count(count: int, num_params: int) -> None:

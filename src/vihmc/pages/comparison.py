@@ -132,12 +132,18 @@ def _captured(runs: Sequence[FinishedRun]) -> Row:
     return Row("Sensitivity kept", tuple(shares), "Share of the total sensitivity that the kept parameters hold.")
 
 
+def _captured_variance(runs: Sequence[FinishedRun]) -> Row:
+    shares = (show_share(run.summary.number("captured_variance", "mean")) for run in runs)
+    meaning = "Share of the predictive variance that the kept parameters hold together, by a linear model."
+    return Row("Predictive variance kept", tuple(shares), meaning)
+
+
 def _elbo(runs: Sequence[FinishedRun]) -> Row:
     bounds = (show_number(run.summary.number("vi", "elbo"), 5) for run in runs)
     return Row("Evidence bound of the fit", tuple(bounds), "In nats. Higher is better, for the same data and prior.")
 
 
-OUTCOMES: tuple[Callable[[Sequence[FinishedRun]], Row], ...] = (_kept, _captured, _elbo)
+OUTCOMES: tuple[Callable[[Sequence[FinishedRun]], Row], ...] = (_kept, _captured, _captured_variance, _elbo)
 
 CHAIN_ROWS: tuple[tuple[str, Callable[[Method], str | None], str], ...] = (
     ("Verdict", lambda method: method.verdict.text("level"), "Whether to trust the chains."),

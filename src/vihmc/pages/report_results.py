@@ -37,12 +37,21 @@ def key_figures(run: FinishedRun) -> Markup:
                 kept or None,
                 sentences(
                     "Only these are sampled, the others are frozen.",
-                    say("They hold {} of the sensitivity.", show_share(summary.number("captured_share"))),
+                    _captured(run)
+                    or say("They hold {} of the sensitivity.", show_share(summary.number("captured_share"))),
                 ),
             ),
             Card("Total time", show_seconds(total_seconds(run)), "Wall time of all stages, compilation included."),
         ]
     )
+
+
+def _captured(run: FinishedRun) -> str:
+    """What of the predictive variance is sampled; of a run of before it was looked at, of the sensitivity."""
+    at = run.summary.branch("captured_variance")
+    shares = (show_share(at.number(name)) for name in ("mean", "worst"))
+    found = say("They keep {} of the predictive variance, {} at the worst input.", *shares)
+    return found or say("They hold {} of the sensitivity.", show_share(run.summary.number("captured_share")))
 
 
 def total_seconds(run: FinishedRun) -> float | None:

@@ -13,6 +13,10 @@ RUNS = "runs"
 """Folder of the runs, below that of a preset."""
 
 
+PAPERS_RULE = {"rank_by": "sensitivity", "rule": "at_most"}
+"""What a reproduction keeps parameters by unless its settings say otherwise, whatever the preset."""
+
+
 class StudyRun(NamedTuple):
     """A run that a study needs, in the words of the command that makes it.
 
@@ -38,7 +42,10 @@ class StudyRun(NamedTuple):
     def command(self) -> str:
         """The command that makes it, from the folder of all runs."""
         words = ["vihmc", "run", self.problem, "--preset", self.preset, "--out", self.name]
-        for setting in self.settings:
+        given = {setting.partition("=")[0] for setting in self.settings}
+        papers = [f"selection.{name}={value}" for name, value in PAPERS_RULE.items()]
+        own = [] if self.preset == "paper" else [word for word in papers if word.partition("=")[0] not in given]
+        for setting in (*own, *self.settings):
             words += ["--set", setting]
         if self.fit_from is not None:
             words += ["--fit-from", self.fit_from]

@@ -16,7 +16,7 @@ from vihmc.errors import InputError, Interrupted
 from vihmc.files import load_arrays, load_json
 from vihmc.first_stage import VIResult
 from vihmc.journal import Selected
-from vihmc.reproduction.study import RUNS, StudyRun
+from vihmc.reproduction.study import PAPERS_RULE, RUNS, StudyRun
 from vihmc.run_directory import read_config
 from vihmc.runs import choose_run, resolve_config, resume_run, start_run
 from vihmc.runtime import configure_jax
@@ -87,7 +87,7 @@ class Workshop:
     def config_of(self, run: StudyRun) -> Config:
         """All settings of a run."""
         data = {} if self._data_dir is None or run.problem != "cone" else {"data_dir": str(self._data_dir)}
-        layers = (load_preset(run.problem, run.preset), {"problem": data})
+        layers = ({"selection": PAPERS_RULE}, load_preset(run.problem, run.preset), {"problem": data})
         return resolve_config(build_config(*layers, overrides=run.settings), self._silent)
 
     def _path(self, run: StudyRun) -> Path:
