@@ -44,7 +44,7 @@ def test_overrides_come_last_and_are_typed():
         ("problem.noise_std=-1", "`problem.noise_std` must be greater than 0, got -1."),
         ("problem.noise_std=nan", "`problem.noise_std` must be"),
         ("selection.threshold=1.5", "`selection.threshold` must be less than or equal to 1, got 1.5."),
-        ("selection.count=5", "`selection.count` goes with the rule 'count', got rule 'at_most' and count 5."),
+        ("selection.count=5", "`selection.count` goes with the rule 'count', got rule 'auto' and count 5."),
         ("hmc=3", "`hmc` must be"),
         ("hmc.num_chains", "`--set` must have the form stage.key=value, got 'hmc.num_chains'."),
         ("=3", "`--set` must have the form stage.key=value, got '=3'."),

@@ -202,6 +202,32 @@ def test_more_parameters_than_there_are_cannot_be_kept(x64):
         select(jnp.ones(32), config, mean=mean, std=jnp.ones(32), linearised=linear)
 
 
+@pytest.mark.parametrize(
+    ("given", "is_named", "expected"),
+    [
+        ({}, False, ("sensitivity", "at_most")),
+        ({}, True, ("predictive", "at_least")),
+        ({"rank_by": "random"}, True, ("random", "at_most")),
+        ({"rank_by": "predictive"}, False, ("predictive", "at_least")),
+        ({"rank_by": "predictive", "rule": "at_most"}, True, ("predictive", "at_most")),
+        ({"rule": "count", "count": 3}, True, ("predictive", "count")),
+    ],
+)
+def test_what_is_left_open_follows_from_whether_a_use_is_named(given, is_named, expected):
+    settled = SelectionConfig(**given).settled(use_is_named=is_named)
+    assert (settled.rank_by, settled.rule) == expected
+
+
+def test_inputs_of_use_make_the_choice_predictive(x64):
+    posterior, _, inputs = network()
+    config = MethodConfig(vi=VIConfig(map_steps=50, num_steps=50, num_bound_samples=4))
+    fitted = choose(posterior, config).vi
+    assert choose(posterior, config, fitted=fitted, use_inputs=inputs).captured.mean >= 0.9
+    scores = np.sort(np.asarray(choose(posterior, config, fitted=fitted).scores.values))[::-1]
+    at_data = choose(posterior, config, fitted=fitted)
+    assert at_data.subspace.num_kept == np.sum(np.cumsum(scores) / scores.sum() <= 0.9)
+
+
 def test_what_is_kept_depends_on_where_the_model_is_used(x64):
     posterior, *_ = network()
     config = MethodConfig(

@@ -40,8 +40,8 @@ def run(
     select: Annotated[
         str | None,
         typer.Option(
-            help="sensitivity, the paper's score; predictive, by captured predictive variance; or random, variance, "
-            "magnitude."
+            help="sensitivity, the paper's score; predictive, by captured predictive variance, the default with "
+            "--use-at; or random, variance, magnitude."
         ),
     ] = None,
     threshold: Annotated[

@@ -79,13 +79,16 @@ class SensitivityConfig(Settings):
 class SelectionConfig(Settings):
     """Which parameters HMC gets."""
 
-    rank_by: Literal["sensitivity", "predictive", "random", "variance", "magnitude"] = Field(
-        "predictive",
-        description="The paper's score; predictive, one after the other by what they add to the captured predictive "
-        "variance; or a baseline of the size of the paper's.",
+    rank_by: Literal["auto", "sensitivity", "predictive", "random", "variance", "magnitude"] = Field(
+        "auto",
+        description="The paper's score; predictive, the set that captures most of the predictive variance; or a "
+        "baseline of the size of the paper's. `auto` is predictive where inputs of use are named, else the paper's "
+        "score: as many parameters as there are data capture all the variance at the data.",
     )
-    rule: Literal["at_most", "at_least", "count"] = Field(
-        "at_least", description="The paper's rule, the smallest set that reaches the threshold, or a given number."
+    rule: Literal["auto", "at_most", "at_least", "count"] = Field(
+        "auto",
+        description="The paper's rule, the smallest set that reaches the threshold, or a given number; `auto` is the "
+        "paper's for its score and the baselines, and to reach the threshold for predictive.",
     )
     threshold: Share = Field(
         0.9, description="Share to keep: with `predictive` of the predictive variance, else of the total sensitivity."
@@ -109,6 +112,15 @@ class SelectionConfig(Settings):
     ties: Literal["error", "include", "exclude"] = Field(
         "error", description="What to do when the cut falls between equal scores."
     )
+
+    def settled(self, *, use_is_named: bool) -> Self:
+        """The same with nothing left open, given whether anybody said where the model will be used."""
+        by_use = "predictive" if use_is_named else "sensitivity"
+        rank_by = by_use if self.rank_by == "auto" else self.rank_by
+        rule = self.rule
+        if rule == "auto":
+            rule = "at_least" if rank_by == "predictive" else "at_most"
+        return self.model_copy(update={"rank_by": rank_by, "rule": rule})
 
     @model_validator(mode="after")
     def _count_belongs_to_its_rule(self) -> Self:
@@ -293,6 +305,11 @@ class MethodConfig(Settings):
     hmc: SamplerConfig = SamplerConfig()
     reference: ReferenceConfig = ReferenceConfig()
     prediction: PredictionConfig = PredictionConfig()
+
+    @property
+    def use_is_named(self) -> bool:
+        """Whether it is said where the model will be used, and not only where its data are."""
+        return self.sensitivity.inputs_file is not None or self.sensitivity.inputs == "validation"
 
     @property
     def num_fit_steps(self) -> int:

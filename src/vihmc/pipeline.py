@@ -266,7 +266,7 @@ def choose(
             linear = linearise(posterior, q.mean, inputs, config.selection, key_linear, weights=weights)
             subspace = select(
                 scores.values,
-                config.selection,
+                config.selection.settled(use_is_named=use_inputs is not None or config.use_is_named),
                 mean=q.mean,
                 std=q.std,
                 linearised=linear,

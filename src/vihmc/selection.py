@@ -44,7 +44,7 @@ def select(
 
     Args:
         scores: Sensitivity of every parameter; it sets how many are kept by baselines too.
-        config: The rule, its threshold or count, and what to rank by.
+        config: The rule, its threshold or count, and what to rank by; the paper's score if that is left open.
         mean: Mean of q, the center of the subspace.
         std: Standard deviation of q, for the baseline of largest variance.
         linearised: Needed for the predictive rule only.
@@ -52,6 +52,7 @@ def select(
             variance may be given up for it.
         rng_key: Needed for the random baseline only.
     """
+    config = config.settled(use_is_named=False)
     values = np.asarray(scores, dtype=np.float64)
     _check_scores(values)
     if config.rank_by == "predictive":

@@ -45,7 +45,7 @@ def summarise(result: RunResult) -> dict[str, Any]:
         "num_params": problem.posterior.num_params,
         "num_kept": sampled.subspace.num_kept,
         "first_stage": config.first_stage,
-        "rank_by": config.selection.rank_by,
+        "rank_by": config.selection.settled(use_is_named=config.use_is_named).rank_by,
         "captured_share": captured,
         "captured_variance": _captured(result),
         "frozen_share": result.frozen_share,
