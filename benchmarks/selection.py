@@ -67,6 +67,10 @@ RULES = {
 }
 
 
+CLOSE = ("the paper's score", "predictive", "the paper's score, at a mode", "predictive, at a mode")
+"""Rules whose errors are small enough for long chains to matter."""
+
+
 class Study(NamedTuple):
     """What is compared on a problem, and by which chains.
 
@@ -76,7 +80,7 @@ class Study(NamedTuple):
         num_random: Random subsets of each fit and size.
         rules: Titles of the rules.
         chains: Changes of the preset's sampler, by size.
-        few: The same for random subsets, whose errors are large.
+        few: The same for baselines, whose errors are large.
         reference: Changes of the preset's reference.
     """
 
@@ -251,11 +255,12 @@ def run(name: str, store: Path, changes: dict[str, Any]) -> None:
                     linear = linear or case.linear(q)
                     chosen_at = linear if rule.inputs == "validation" else case.linear(q, rule.inputs)
                     kept = case.choose(q, rule, size, chosen_at, 100 * seed + number)
-                    config = case.config.hmc.model_copy(update=study.few if is_random else study.chains[size])
+                    chains = study.chains[size] if title in CLOSE else study.few
+                    config = case.config.hmc.model_copy(update=chains)
                     found[key] = evaluate(case, q, kept, linear, config, truth)._asdict()
                     file.write_text(json.dumps(found))
-                    jumps = (f"{value:.3g}" for value in list(found[key].values())[:4])
-                    print(key, *jumps, f"R-hat {found[key]['rhat']:.2f}, {found[key]['seconds']:.0f} s", flush=True)
+                    shown = (f"{value:.3g}" for value in list(found[key].values())[:4])
+                    print(key, *shown, f"R-hat {found[key]['rhat']:.2f}, {found[key]['seconds']:.0f} s", flush=True)
     summary = summarise(study, found)
     result = {
         "problem": case.problem.name,

@@ -1,5 +1,6 @@
 """Captured predictive variance against matrices written out, and the greedy choice against trying everything."""
 
+import dataclasses
 import itertools
 
 import jax
@@ -17,6 +18,7 @@ from vihmc.exchange import eliminate, exchange
 from vihmc.greedy import LEAST_SHARE, choose_greedily
 from vihmc.linearised import linearise
 from vihmc.models.mlp import MLP
+from vihmc.operator import OperatorPosterior
 from vihmc.pipeline import choose
 from vihmc.posterior import Posterior
 from vihmc.selection import select
@@ -66,6 +68,26 @@ def test_captured_variance_of_an_operator_counts_what_was_observed(x64):
     linear = linearise(case.pairs, case.theta, case.pairs.inputs, SelectionConfig(), KEY, weights=case.pairs.weights)
     exact = brute_force(case.pairs, case.theta, case.pairs.inputs, kept, weights=case.weights)
     np.testing.assert_allclose(linear.variance(kept), exact[case.weights.ravel() > 0], rtol=1e-7)
+
+
+def test_the_gauss_newton_product_of_an_operator_is_that_of_its_jacobian(x64):
+    case, rng = Case(), np.random.default_rng(4)
+    posterior = OperatorPosterior.on_pairs(
+        dataclasses.replace(case.pairs.model, output_scale=1.7),
+        *(case.functions, case.locations, case.targets),
+        prior_std=0.7,
+        noise_std=0.3,
+        dtype="float64",
+    )
+    jacobian = np.asarray(jax.jacobian(lambda theta: posterior.predict(theta, posterior.inputs).ravel())(case.theta))
+    vector = rng.normal(size=case.theta.size)
+    found = posterior.gauss_newton_product(case.theta, jnp.asarray(vector))
+    np.testing.assert_allclose(found, jacobian.T @ (jacobian @ vector), rtol=1e-9, atol=1e-9)
+    kept = np.arange(1, case.theta.size, 3)
+    exact = brute_force(posterior, case.theta, posterior.inputs, kept)
+    few = linearise(posterior, case.theta, posterior.inputs, SelectionConfig(num_directions=80, tolerance=1e-9), KEY)
+    assert few.data.shape[0] <= 80 < posterior.targets.size
+    np.testing.assert_allclose(few.variance(kept), exact, rtol=1e-3 + 1.01 * few.left_out)
 
 
 def test_leading_directions_bound_the_variance_of_every_set(x64):

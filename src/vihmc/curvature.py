@@ -28,6 +28,7 @@ import numpy as np
 from jax.tree_util import Partial
 from jaxtyping import Array, Float
 
+from vihmc.operator import OperatorPosterior
 from vihmc.posterior import Posterior
 from vihmc.subspace import Subspace
 from vihmc.tracing import as_pytree_function
@@ -99,12 +100,15 @@ def gauss_newton_product(
     posterior: Posterior, kept: Array, mean: Vector, scale: Float[Array, " kept"], vector: Float[Array, " kept"]
 ) -> Float[Array, " kept"]:
     r"""Multiply a vector by :math:`s\, J^\top W J\, s / \text{noise\_std}^2`, with J of the kept parameters alone."""
+    tangent = jnp.zeros_like(mean).at[kept].set(scale * vector)
+    if isinstance(posterior, OperatorPosterior) and posterior.weights is None:
+        product = posterior.gauss_newton_product(mean, tangent) / posterior.noise_std**2
+        return scale * product.astype(vector.dtype)[kept]
     weight = 1 / posterior.noise_std if posterior.weights is None else jnp.sqrt(posterior.weights) / posterior.noise_std
 
     def predict(theta: Array) -> Array:
         return posterior.predict(theta, posterior.inputs)
 
-    tangent = jnp.zeros_like(mean).at[kept].set(scale * vector)
     _, push = jax.linearize(predict, mean)
     outputs = push(tangent)
     (gradient,) = jax.linear_transpose(push, mean)((weight**2 * outputs).astype(outputs.dtype))

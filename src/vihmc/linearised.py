@@ -35,6 +35,7 @@ from jaxtyping import Array, Float, Int
 
 from vihmc.config import SelectionConfig
 from vihmc.curvature import gauss_newton_product, multiply_by
+from vihmc.operator import OperatorPosterior
 from vihmc.posterior import Posterior
 from vihmc.tracing import as_pytree_function
 from vihmc.types import Inputs, Key, Vector
@@ -150,6 +151,8 @@ def gradients_at(
     posterior: Posterior, mean: Vector, inputs: Inputs, points: Int[np.ndarray, " points"]
 ) -> Float[Array, "points params"]:
     """Derivatives of some predictions by all parameters, one row each."""
+    if isinstance(posterior, OperatorPosterior):
+        return _gradients_of_pairs(posterior, mean, inputs, jnp.asarray(points))
     return _gradients_at(as_pytree_function(posterior.predict), mean, inputs, jnp.asarray(points))
 
 
@@ -161,6 +164,18 @@ def _gradients_at(predict_fn: Partial, mean: Array, inputs: Inputs, points: Arra
         index, output = jnp.divmod(point, num_outputs)
         x = jax.tree.map(lambda leaf: leaf[index][None], inputs)
         return jax.grad(lambda theta: predict_fn(theta, x).ravel()[output])(mean)
+
+    return jax.lax.map(one, points, batch_size=min(_ROWS_AT_ONCE, len(points)))
+
+
+@jax.jit
+def _gradients_of_pairs(posterior: OperatorPosterior, mean: Array, functions: Array, points: Array) -> Array:
+    """The same for an operator, whose prediction at one location needs no other."""
+
+    def one(point: Array) -> Array:
+        function, location = jnp.divmod(point, posterior.locations.shape[0])
+        at = posterior.locations[location][None]
+        return jax.grad(lambda theta: posterior.predict_at(theta, at, functions[function][None])[0, 0])(mean)
 
     return jax.lax.map(one, points, batch_size=min(_ROWS_AT_ONCE, len(points)))
 

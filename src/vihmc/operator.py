@@ -20,7 +20,7 @@ from jaxtyping import Array, Float
 
 from vihmc.errors import InputError
 from vihmc.layout import ParamLayout
-from vihmc.models.deeponet import DeepONet
+from vihmc.models.deeponet import DeepONet, Factors
 from vihmc.pairs import PairTargets, factorise, half_squared_error, log_likelihood, weigh
 from vihmc.posterior import Posterior, as_finite, as_positive
 from vihmc.restricted import RestrictedOperator
@@ -182,6 +182,27 @@ class OperatorPosterior(Posterior):
         """Exact sums of squared derivatives over all functions in `inputs` and all locations."""
         sums = self.model.sum_squared_gradients(self._params(theta), inputs, self.locations, weights)
         return self.layout.ravel(sums)
+
+    def gauss_newton_product(self, theta: Vector, tangent: Vector) -> Vector:
+        r"""Multiply a vector by :math:`J^\top J`, where every pair was observed once.
+
+        A change of the product :math:`B T^\top + c` is :math:`\dot B T^\top + B \dot T^\top + \dot c`, and what goes
+        back to B is that times T: Gram matrices are all that is needed of the other side, and no field is formed.
+        """
+
+        def factors(theta: Vector) -> Any:
+            return self.model.factors(self._params(theta), self.inputs, self.locations)
+
+        (branch, trunk, _), push = jax.linearize(factors, theta)
+        branch_change, trunk_change, bias_change = push(tangent)
+        to_branch = branch_change @ (trunk.T @ trunk) + branch @ (trunk_change.T @ trunk) + bias_change * trunk.sum(0)
+        to_trunk = trunk_change @ (branch.T @ branch) + trunk @ (branch_change.T @ branch) + bias_change * branch.sum(0)
+        to_bias = (
+            branch_change.sum(0) @ trunk.sum(0) + branch.sum(0) @ trunk_change.sum(0) + bias_change * self.targets.size
+        )
+        backward = Factors(to_branch, to_trunk, jnp.reshape(to_bias, jnp.shape(bias_change)).astype(bias_change.dtype))
+        (gradient,) = jax.linear_transpose(push, theta)(backward)
+        return self.model.output_scale**2 * gradient
 
     def restrict(self, subspace: Subspace, *, num_shards: int | None = None) -> Callable[[Array], Array]:
         """The log density as a function of the kept parameters, with everything frozen computed once.
