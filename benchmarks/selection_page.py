@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
 
 from vihmc.style import BLUE, GREEN, GREY, ORANGE, RED, finish
 
@@ -91,18 +93,22 @@ def errors_figure(found: dict[str, Any]) -> Figure:
                 axes.plot(x, [np.median(one) for one in ones], color=color, marker=marker, ls=style, label=title)
                 low, high = (np.array([np.quantile(one, level) for one in ones]) for level in (0.25, 0.75))
                 axes.fill_between(x, low, high, color=color, alpha=0.15, lw=0)
-            own = result["reference"]["own_error_of_std_and_mean"][error == "mean_error"]
-            axes.axhline(own, color="black", lw=1, ls="-.", label="error of the reference")
             axes.set(xscale="log", yscale="log", xlabel="Parameters kept", ylabel=label, title=name)
             axes.set_xticks(x, [f"{size:,}" for size in x])
-            axes.minorticks_off()
+            plain_ticks(axes)
         row[1].legend(fontsize="small", loc="center left", bbox_to_anchor=(1.0, 0.5))
     return figure
 
 
+def plain_ticks(axes: Axes) -> None:
+    axes.minorticks_off()
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter("{x:g}")
+
+
 def evidence_figure(found: dict[str, Any]) -> Figure:
     """Captured variance, known before any chain is run, against the distance to full HMC: one dot per run."""
-    figure = Figure(figsize=(5.2 * len(found), 3.9), layout="constrained")
+    figure = Figure(figsize=(3.4 + 4.4 * len(found), 3.9), layout="constrained")
     for axes, (name, result) in zip(figure.subplots(1, len(found), squeeze=False)[0], found.items(), strict=True):
         for title, (color, marker, _) in LINES.items():
             runs = [run for key, run in result["runs"].items() if key.startswith(f"{title} | ")]
@@ -112,9 +118,10 @@ def evidence_figure(found: dict[str, Any]) -> Figure:
         correlation = result["rank_correlation_of_medians"]["captured, std_error"]
         axes.set(
             yscale="log",
-            xlabel="Captured share of the predictive variance (linear)",
+            xlabel="Captured share of the predictive variance",
             ylabel=ERRORS["std_error"],
             title=f"{name}: rank correlation {correlation:.2f}",
         )
+        plain_ticks(axes)
     axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1.0, 0.5))
     return figure

@@ -96,7 +96,7 @@ class SelectionConfig(Settings):
     count: PositiveInt | None = Field(None, description="How many to keep, with the rule `count`.")
     num_points: PositiveInt = Field(512, description="Predictions whose captured variance is looked at, at most.")
     num_directions: PositiveInt = Field(
-        1024, description="Directions of the data that captured variance is computed with, at most."
+        512, description="Directions of the data that captured variance is computed with, at most."
     )
     tolerance: PositiveFloat = Field(
         0.01, description="Directions that change no variance by more than this part of it are left out."
