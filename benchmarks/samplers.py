@@ -6,6 +6,7 @@ that a block may still begin in. Only ratios within a run are meant to be compar
 
     python benchmarks/samplers.py sine_large linear           needs numpyro; writes benchmarks/results/samplers_*.json
     python benchmarks/samplers.py cone --fit-from RUN         the same with metrics; RUN is a run directory of the cone
+    python benchmarks/samplers.py cone_chosen --data DIR      metrics on the parameters that capture most variance
     python benchmarks/samplers.py --table                     docs/samplers_table.md and docs/figures/samplers.png
 """
 
@@ -25,11 +26,12 @@ import blackjax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 
-from vihmc import predict, sensitivity, vi  # noqa: E402
+from vihmc import laplace, predict, sensitivity, vi  # noqa: E402
 from vihmc.assessment import find_probe  # noqa: E402
-from vihmc.config import SamplerConfig  # noqa: E402
+from vihmc.config import SamplerConfig, SelectionConfig  # noqa: E402
 from vihmc.config_files import build_config, load_preset  # noqa: E402
 from vihmc.diagnostics import assess  # noqa: E402
+from vihmc.linearised import linearise  # noqa: E402
 from vihmc.models.mlp import MLP  # noqa: E402
 from vihmc.posterior import Posterior  # noqa: E402
 from vihmc.problems import Problem, build_problem, resolve_problem  # noqa: E402
@@ -44,6 +46,8 @@ from vihmc.target import Target  # noqa: E402
 
 RESULTS, DOCS = Path(__file__).parent / "results", Path(__file__).parent.parent / "docs"
 TARGET_ESS = 400
+TARGETS = ("sine_large", "linear", "cone", "cone_chosen")
+NUM_CHOSEN = 840
 
 
 class Case(NamedTuple):
@@ -66,8 +70,9 @@ def linear_problem() -> Problem:
     return Problem("linear", posterior, jnp.asarray(design[:100]), jnp.asarray(targets[:100]), ())
 
 
-def build_case(name: str, fit_from: Path | None, seed: int) -> Case:
-    config = build_config(load_preset("sine_large" if name == "linear" else name), {"seed": seed})
+def build_case(name: str, fit_from: Path | None, seed: int, data: Path | None = None) -> Case:
+    given = {"problem": {"data_dir": str(data)}} if data and name == "cone" else {}
+    config = build_config(load_preset("sine_large" if name == "linear" else name), {"seed": seed}, given)
     jax.config.update("jax_enable_x64", config.precision == "float64")
     problem = linear_problem() if name == "linear" else build_problem(resolve_problem(config.problem))
     keys = jax.random.split(jax.random.key(seed), 3)
@@ -79,6 +84,25 @@ def build_case(name: str, fit_from: Path | None, seed: int) -> Case:
         posterior, q.mean, q.std, posterior.inputs, config.sensitivity, keys[1], weights=posterior.weights
     )
     return Case(name, problem, q, select(scores.values, config.selection, mean=q.mean, std=q.std, rng_key=keys[2]))
+
+
+def chosen_case(data: Path | None, seed: int, *, count: int) -> Case:
+    """The cone at a mode, with the parameters that capture most of the variance at the validation inputs."""
+    given = {"problem": {"data_dir": str(data)}} if data else {}
+    config = build_config(load_preset("cone"), {"seed": seed}, given)
+    jax.config.update("jax_enable_x64", config.precision == "float64")
+    problem = build_problem(resolve_problem(config.problem))
+    posterior, keys = problem.posterior, jax.random.split(jax.random.key(seed), 2)
+    q = laplace.fit(posterior, config.vi, keys[0], initial_mean=_start(problem, keys[0])).q
+    weights = problem.validation_weights
+    weights = None if weights is None else jnp.asarray(weights, posterior.targets.dtype)
+    linear = linearise(posterior, q.mean, problem.validation_inputs, config.selection, keys[1], weights=weights)
+    selection = SelectionConfig(rank_by="predictive", rule="count", count=count)
+    return Case("cone_chosen", problem, q, select(q.std, selection, mean=q.mean, std=q.std, linearised=linear))
+
+
+def _start(problem: Problem, key: jax.Array) -> jax.Array | None:
+    return None if problem.initial_params is None else problem.posterior.layout.ravel(problem.initial_params(key))
 
 
 class Clock:
@@ -219,6 +243,14 @@ def numpyro_nuts(case: Case, *, num_chains: int, num_warmup: int, seconds: float
 
 
 def contenders(case: Case, seconds: float) -> dict:
+    if case.name == "cone_chosen":
+        settings = {"num_chains": 8, "num_warmup": 300, "max_integration_steps": 255, "jitter": 1.0}
+        return {
+            f"ours, {case.subspace.num_kept} chosen, {metric} metric": lambda metric=metric: ours(
+                case, SamplerConfig(metric=metric, **settings), everything=False, seconds=seconds, block_size=25
+            )
+            for metric in ("identity", "q", "curvature")
+        }
     if case.name == "cone":
         settings = {"num_chains": 4, "num_warmup": 200, "max_integration_steps": 255, "jitter": 0.5}
         pairs = [("all", metric) for metric in ("identity", "q")]
@@ -243,8 +275,9 @@ def contenders(case: Case, seconds: float) -> dict:
     }
 
 
-def run(name: str, fit_from: Path | None, seconds: float, seed: int) -> None:
-    case = build_case(name, fit_from, seed)
+def run(name: str, fit_from: Path | None, seconds: float, seed: int, data: Path | None) -> None:
+    is_chosen = name == "cone_chosen"
+    case = chosen_case(data, seed, count=NUM_CHOSEN) if is_chosen else build_case(name, fit_from, seed, data)
     results = {}
     for title, contender in contenders(case, seconds).items():
         print(f"{name}: {title}", flush=True)
@@ -307,15 +340,16 @@ def table() -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("targets", nargs="*", help="what to sample: sine_large, linear, cone")
+    parser.add_argument("targets", nargs="*", help=f"what to sample: {', '.join(TARGETS)}")
+    parser.add_argument("--data", type=Path, help="published files of the cone")
     parser.add_argument("--fit-from", type=Path, help="a run directory whose fit to use")
     parser.add_argument("--seconds", type=float, default=60.0, help="no block of draws begins after so many")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--table", action="store_true", help="write table and figure from stored results")
     arguments = parser.parse_args()
     for target in arguments.targets:
-        if target not in ("sine_large", "linear", "cone"):
-            parser.error(f"targets must be sine_large, linear or cone, got {target}")
-        run(target, arguments.fit_from, arguments.seconds, arguments.seed)
+        if target not in TARGETS:
+            parser.error(f"targets must be among {', '.join(TARGETS)}, got {target}")
+        run(target, arguments.fit_from, arguments.seconds, arguments.seed, arguments.data)
     if arguments.table:
         table()

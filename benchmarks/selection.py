@@ -145,7 +145,9 @@ class Case:
         if inputs == "training":
             return posterior.inputs, posterior.weights
         weights = problem.validation_weights
-        return problem.validation_inputs, None if weights is None else jax.numpy.asarray(weights)
+        return problem.validation_inputs, None if weights is None else jax.numpy.asarray(
+            weights, posterior.targets.dtype
+        )
 
     def linear(self, q: MeanField, inputs: str = "validation") -> Any:
         places, weights = self.places(inputs)

@@ -29,6 +29,8 @@ from vihmc.linearised import Linearised
 
 _POOL = 4
 _MAX_BLOCK = 256
+_MAX_DOUBLES = 2**22
+"""More numbers than these are held in float32, six times as fast: a choice among good ones, not the variance of it."""
 LEAST_SHARE = 1e-6
 """Added to every share: what is not captured at all is not infinitely bad."""
 
@@ -72,9 +74,11 @@ def choose_greedily(
     num_params = linearised.data.shape[1]
     is_left = np.ones(num_params, bool) if among is None else among
     count = int(is_left.sum()) if count is None else min(count, int(is_left.sum()))
-    whole = jnp.asarray(at_least_tiny(linearised.variance()), linearised.points.dtype)
+    is_large = linearised.data.size + linearised.points.size > _MAX_DOUBLES
+    dtype = jnp.float32 if is_large else linearised.points.dtype
+    whole = jnp.asarray(at_least_tiny(linearised.variance()), dtype)
     # Copies, because what is updated gives up its memory.
-    data, points = (jnp.array(array, copy=True) for array in (linearised.data, linearised.points))
+    data, points = (jnp.array(array, dtype, copy=True) for array in (linearised.data, linearised.points))
     state = _State(data, points, jnp.zeros_like(whole), jnp.asarray(is_left))
     order, shares = [], []
     for block in _blocks(count, growth):
