@@ -29,8 +29,10 @@ from vihmc import predict, sensitivity  # noqa: E402
 from vihmc.assessment import find_probe  # noqa: E402
 from vihmc.config import Config, SamplerConfig, SelectionConfig  # noqa: E402
 from vihmc.config_files import build_config, load_preset  # noqa: E402
+from vihmc.costs import layers_allowed  # noqa: E402
 from vihmc.diagnostics import assess  # noqa: E402
 from vihmc.evaluation import choose_for, rms  # noqa: E402
+from vihmc.greedy import choose_greedily  # noqa: E402
 from vihmc.linearised import linearise  # noqa: E402
 from vihmc.mean_field import MeanField  # noqa: E402
 from vihmc.memory import peak_memory_gb  # noqa: E402
@@ -40,6 +42,7 @@ from vihmc.selection import select  # noqa: E402
 from vihmc.storage import load_fit_of  # noqa: E402
 from vihmc.subspace import Subspace  # noqa: E402
 
+REPEATS = 9
 RESULTS, DOCS = Path(__file__).parent / "results", Path(__file__).parent.parent / "docs"
 
 
@@ -273,10 +276,16 @@ def run(name: str, store: Path, changes: dict[str, Any]) -> None:
             "seconds": float(truth["seconds"]),
         },
         **summary,
+        **({"trade_off": cone_trade_off(case)} if name == "cone" else {}),
         "settings": {"chains": study.chains, "random": study.few, "reference": study.reference},
         "runs": found,
     }
     write(name, result)
+
+
+def cone_trade_off(case: Case) -> list[dict[str, Any]]:
+    q = case.fit("vi", 0)
+    return trade_off(case, q, case.linear(q), TRADE_SIZE["cone"])
 
 
 def summarise(study: Study, found: dict[str, Any]) -> dict[str, Any]:
@@ -322,6 +331,39 @@ def write(name: str, result: dict[str, Any]) -> None:
 
 
 BURGERS_SIZES = (28_214, 4_007, 1_279)
+TRADE_SIZE = {"burgers": 4_007, "cone": 840}
+
+
+def trade_off(case: Case, q: MeanField, linear: Any, count: int) -> list[dict[str, Any]]:
+    """Captured variance and seconds of a gradient, for ways to leave whole layers of branch and trunk frozen."""
+    posterior, found = case.problem.posterior, []
+    depths = tuple(network.num_layers for network in (posterior.model.branch, posterior.model.trunk))
+    for way in layers_allowed(posterior):
+        if way.starts[0] not in (0, depths[0]) and way.starts[1] != way.starts[0]:
+            continue
+        kept = choose_greedily(linear, count=count, growth=0.02, among=way.is_allowed).order
+        density = posterior.restrict(Subspace.of(np.sort(kept), q.mean))
+        gradient, position = jax.jit(jax.grad(density)), jax.numpy.asarray(q.mean)[np.sort(kept)]
+        jax.block_until_ready(gradient(position))
+        times = []
+        for _ in range(REPEATS):
+            began = time.perf_counter()
+            jax.block_until_ready(gradient(position))
+            times.append(time.perf_counter() - began)
+        at = linear.captured(kept)
+        found.append(
+            {
+                "first_layers": [f"{start + 1} of {depth}" if start < depth else "frozen"
+                                 for start, depth in zip(way.starts, depths, strict=True)],
+                "kept": len(kept),
+                "captured": at.mean,
+                "captured_worst": at.worst,
+                "seconds_per_gradient": float(np.median(times)),
+                "operations": way.num_operations,
+            }
+        )  # fmt: skip
+        print(found[-1], flush=True)
+    return found
 
 
 def run_burgers(store: Path, changes: dict[str, Any], fit_from: Path | None) -> None:
@@ -348,8 +390,13 @@ def run_burgers(store: Path, changes: dict[str, Any], fit_from: Path | None) -> 
     }
     captured: dict[str, dict[str, Any]] = {}
     for title, rule in rules.items():
+        # Parameters come one after the other: fewer are the first of many.
+        order = None
+        if rule.rank_by == "predictive":
+            growth, count = case.config.selection.growth, max(BURGERS_SIZES)
+            order = clock(title, lambda: choose_greedily(linear, count=count, growth=growth)).order  # noqa: B023
         for size in BURGERS_SIZES:
-            kept = clock(f"{title}, {size}", lambda rule=rule, size=size: case.choose(q, rule, size, linear))
+            kept = case.choose(q, rule, size, linear) if order is None else order[:size]
             at = linear.captured(kept)
             captured.setdefault(title, {})[str(size)] = {"mean": at.mean, "median": at.median, "worst": at.worst}
             print(title, size, captured[title][str(size)], flush=True)
@@ -360,6 +407,7 @@ def run_burgers(store: Path, changes: dict[str, Any], fit_from: Path | None) -> 
         "num_directions": linear.data.shape[0],
         "left_out": linear.left_out,
         "captured": captured,
+        "trade_off": trade_off(case, q, linear, TRADE_SIZE["burgers"]),
         "seconds": timed,
         "peak_memory_gb": peak_memory_gb(),
     }

@@ -85,16 +85,18 @@ def test_the_gauss_newton_product_of_an_operator_is_that_of_its_jacobian(x64):
     np.testing.assert_allclose(found, jacobian.T @ (jacobian @ vector), rtol=1e-9, atol=1e-9)
     kept = np.arange(1, case.theta.size, 3)
     exact = brute_force(posterior, case.theta, posterior.inputs, kept)
-    few = linearise(posterior, case.theta, posterior.inputs, SelectionConfig(num_directions=80, tolerance=1e-9), KEY)
+    few = linearise(
+        posterior, case.theta, posterior.inputs, SelectionConfig(num_exact=1, num_directions=80, tolerance=1e-9), KEY
+    )
     assert few.data.shape[0] <= 80 < posterior.targets.size
     np.testing.assert_allclose(few.variance(kept), exact, rtol=1e-3 + 1.01 * few.left_out)
 
 
 def test_leading_directions_bound_the_variance_of_every_set(x64):
     posterior, mean, inputs = network(400)
-    exact = linearise(posterior, mean, inputs, SelectionConfig(num_directions=2048), KEY)
+    exact = linearise(posterior, mean, inputs, SelectionConfig(), KEY)
     assert exact.left_out == 0
-    few = linearise(posterior, mean, inputs, SelectionConfig(num_directions=20), KEY)
+    few = linearise(posterior, mean, inputs, SelectionConfig(num_exact=1, num_directions=20), KEY)
     assert few.data.shape[0] <= 20
     assert few.left_out > 0
     rng = np.random.default_rng(0)
@@ -108,8 +110,8 @@ def test_leading_directions_bound_the_variance_of_every_set(x64):
 
 def test_the_scalable_share_is_the_exact_one(x64):
     posterior, mean, inputs = network(400)
-    exact = linearise(posterior, mean, inputs, SelectionConfig(num_directions=2048), KEY)
-    leading = linearise(posterior, mean, inputs, SelectionConfig(num_directions=31), KEY)
+    exact = linearise(posterior, mean, inputs, SelectionConfig(), KEY)
+    leading = linearise(posterior, mean, inputs, SelectionConfig(num_exact=1, num_directions=31), KEY)
     assert leading.data.shape[0] < exact.data.shape[0]
     for size in (3, 8, 16):
         one, other = (choose_greedily(linear, count=size).order for linear in (exact, leading))

@@ -95,8 +95,11 @@ class SelectionConfig(Settings):
     )
     count: PositiveInt | None = Field(None, description="How many to keep, with the rule `count`.")
     num_points: PositiveInt = Field(512, description="Predictions whose captured variance is looked at, at most.")
+    num_exact: PositiveInt = Field(
+        4096, description="Up to so many observations, captured variance is computed with all of them."
+    )
     num_directions: PositiveInt = Field(
-        512, description="Directions of the data that captured variance is computed with, at most."
+        512, description="Directions of the data that it is computed with otherwise, at most."
     )
     tolerance: PositiveFloat = Field(
         0.01, description="Directions that change no variance by more than this part of it are left out."

@@ -50,13 +50,20 @@ def print_outcome(console: Console, summary: dict[str, Any]) -> None:
         )
 
 
+ROUGH_FROM = 0.1
+ROUGH = (
+    " That is rough, from the leading directions of the data alone: raise selection.num_exact, if they are few, or "
+    "selection.num_directions."
+)
+
+
 def captured_sentence(summary: dict[str, Any]) -> str:
     """How much of the predictive variance is sampled, in words."""
     captured = summary["captured_variance"]
     return (
         f"These {summary['num_kept']:,} of {summary['num_params']:,} parameters keep {captured['mean']:.0%} of the "
         f"predictive variance at the {captured['at']} inputs, {captured['worst']:.0%} at the worst of them."
-    )
+    ) + (ROUGH if captured["left_out"] > ROUGH_FROM else "")
 
 
 def _lacks(hmc: dict[str, Any]) -> bool:

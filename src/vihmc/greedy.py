@@ -13,7 +13,8 @@ defines, adding parameter i to S raises the variance of every prediction by
 
 Both are kept up to date for all parameters at once: one product and one update of rank one per parameter. Where
 thousands are kept, several are added at a time: the best of a pool of candidates, one after the other among
-themselves, and then one update of their rank for all the others.
+themselves, and then one update of their rank for all the others. Where there are very many parameters, the pool are
+those that help most to first order, after the first few.
 """
 
 from collections.abc import Iterator
@@ -27,8 +28,9 @@ from jaxtyping import Array, Bool, Float, Int
 
 from vihmc.linearised import Linearised
 
-_POOL = 4
+_POOL, _LEAST_POOL = 3, 64
 _MAX_BLOCK = 256
+_NUM_EXACT = 16
 _MAX_DOUBLES = 2**22
 """More numbers than these are held in float32, six times as fast: a choice among good ones, not the variance of it."""
 LEAST_SHARE = 1e-6
@@ -82,7 +84,9 @@ def choose_greedily(
     state = _State(data, points, jnp.zeros_like(whole), jnp.asarray(is_left))
     order, shares = [], []
     for block in _blocks(count, growth):
-        state, chosen, captured = _add(state, whole, block, min(block * _POOL if block > 1 else 1, num_params))
+        is_screened = is_large and sum(map(len, order)) >= _NUM_EXACT
+        pool = max(block * _POOL, _LEAST_POOL) if is_screened else block * _POOL if block > 1 else 1
+        state, chosen, captured = _add(state, whole, block, min(pool, num_params), is_screened)
         order.append(np.asarray(chosen))
         shares.append(np.asarray(captured))
         if share is not None and shares[-1][-1] >= share:
@@ -105,10 +109,10 @@ def _blocks(count: int, growth: float) -> Iterator[int]:
         done += size
 
 
-@partial(jax.jit, static_argnums=(2, 3), donate_argnums=0)
-def _add(state: _State, whole: Array, block: int, pool: int) -> tuple[_State, Array, Array]:
-    """Add `block` parameters, chosen from the `pool` that look best by themselves."""
-    gains = jnp.where(state.is_left, _objective(state, whole), -jnp.inf)
+@partial(jax.jit, static_argnums=(2, 3, 4), donate_argnums=0)
+def _add(state: _State, whole: Array, block: int, pool: int, is_screened: bool) -> tuple[_State, Array, Array]:
+    """Add `block` parameters, chosen from the `pool` that look best by themselves, or to first order if screened."""
+    gains = jnp.where(state.is_left, (_first_order if is_screened else _objective)(state, whole), -jnp.inf)
     candidates = jax.lax.top_k(gains, pool)[1]
     among = _State(state.data[:, candidates], state.points[:, candidates], state.variance, state.is_left[candidates])
 
@@ -128,6 +132,13 @@ def _objective(state: _State, whole: Array) -> Float[Array, " params"]:
     gained = state.points**2 / (1 + jnp.sum(state.data**2, axis=0))
     shares = (state.variance[:, None] + gained) / whole[:, None]
     return -jnp.mean((0.5 * jnp.log(shares + LEAST_SHARE)) ** 2, axis=0)
+
+
+def _first_order(state: _State, whole: Array) -> Float[Array, " params"]:
+    """How fast the objective would rise with a little of each parameter: no logarithm per parameter."""
+    shares = state.variance / whole + LEAST_SHARE
+    slopes = -0.5 * jnp.log(shares) / (shares * whole)
+    return jnp.einsum("n,np->p", slopes, state.points**2) / (1 + jnp.sum(state.data**2, axis=0))
 
 
 def _update_one(state: _State, index: Array) -> _State:

@@ -20,7 +20,9 @@ A^\top A`). If what is left out has no eigenvalue above `left_out`, then for **e
 
 .. math:: v_S \le \hat v_S \le (1 + \text{left\_out})\, v_S
 
-because the part of it that belongs to S is a submatrix.
+because the part of it that belongs to S is a submatrix. It is a bound to mind: on the published spectra of the cone 512
+directions leave out eigenvalues up to 212, and put a share of 0.35 at 0.06. Sets chosen with them are nearly as good
+all the same (0.49 where an exact choice has 0.53): it is the number that is to be read with care, not the choice.
 """
 
 import math
@@ -40,7 +42,8 @@ from vihmc.posterior import Posterior
 from vihmc.tracing import as_pytree_function
 from vihmc.types import Inputs, Key, Vector
 
-_MAX_EXACT_ROWS = 2048
+_MAX_EXACT_SIZE = 1e8
+"""Derivatives of all observations, if they are no more than these."""
 _NUM_POWER_STEPS = 12
 _ROWS_AT_ONCE = 16
 
@@ -187,7 +190,7 @@ def _data_rows(
     weights = jnp.ones(posterior.targets.shape) if posterior.weights is None else posterior.weights
     observed = np.flatnonzero(np.asarray(weights))
     rank = min(config.num_directions, mean.size)
-    if observed.size <= min(config.num_directions, _MAX_EXACT_ROWS):
+    if observed.size <= config.num_exact and observed.size * mean.size <= _MAX_EXACT_SIZE:
         in_noise = jnp.sqrt(weights) / jnp.broadcast_to(posterior.noise_std, posterior.targets.shape)
         rows = gradients_at(posterior, mean, posterior.inputs, observed)
         return scale * rows * in_noise.ravel()[observed].astype(mean.dtype)[:, None], 0.0
