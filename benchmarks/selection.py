@@ -3,6 +3,7 @@
     python benchmarks/selection.py sine_large              writes benchmarks/results/selection_sine_large.json
     python benchmarks/selection.py cone --data DIR
     python benchmarks/selection.py burgers --fit-from RUN  captured variance alone: no chain is run
+    python benchmarks/selection.py cone --trade-off        (or burgers) captured variance against seconds
     python benchmarks/selection.py --table                 table and figures of docs/selection.md, from stored results
 
 The same subspaces, samplers and predictions as in a run. `--store DIR` keeps fits and what was found, so that an
@@ -276,16 +277,10 @@ def run(name: str, store: Path, changes: dict[str, Any]) -> None:
             "seconds": float(truth["seconds"]),
         },
         **summary,
-        **({"trade_off": cone_trade_off(case)} if name == "cone" else {}),
         "settings": {"chains": study.chains, "random": study.few, "reference": study.reference},
         "runs": found,
     }
     write(name, result)
-
-
-def cone_trade_off(case: Case) -> list[dict[str, Any]]:
-    q = case.fit("vi", 0)
-    return trade_off(case, q, case.linear(q), TRADE_SIZE["cone"])
 
 
 def summarise(study: Study, found: dict[str, Any]) -> dict[str, Any]:
@@ -332,6 +327,7 @@ def write(name: str, result: dict[str, Any]) -> None:
 
 BURGERS_SIZES = (28_214, 4_007, 1_279)
 TRADE_SIZE = {"burgers": 4_007, "cone": 840}
+"""Kept parameters of the comparison of captured variance with seconds."""
 
 
 def trade_off(case: Case, q: MeanField, linear: Any, count: int) -> list[dict[str, Any]]:
@@ -364,6 +360,12 @@ def trade_off(case: Case, q: MeanField, linear: Any, count: int) -> list[dict[st
         )  # fmt: skip
         print(found[-1], flush=True)
     return found
+
+
+def run_trade_off(name: str, store: Path, changes: dict[str, Any]) -> None:
+    case = Case(name, store, changes)
+    q = case.fit("laplace", 0)
+    write(f"{name}_trade_off", {"trade_off": trade_off(case, q, case.linear(q), TRADE_SIZE[name])})
 
 
 def run_burgers(store: Path, changes: dict[str, Any], fit_from: Path | None) -> None:
@@ -407,7 +409,6 @@ def run_burgers(store: Path, changes: dict[str, Any], fit_from: Path | None) -> 
         "num_directions": linear.data.shape[0],
         "left_out": linear.left_out,
         "captured": captured,
-        "trade_off": trade_off(case, q, linear, TRADE_SIZE["burgers"]),
         "seconds": timed,
         "peak_memory_gb": peak_memory_gb(),
     }
@@ -420,10 +421,13 @@ def main() -> None:
     parser.add_argument("--store", type=Path, default=Path("runs") / "selection", help="fits and finished chains")
     parser.add_argument("--data", type=Path, help="published files of the cone")
     parser.add_argument("--fit-from", type=Path, help="a finished run of burgers")
+    parser.add_argument("--trade-off", action="store_true", help="compare ways to leave layers frozen")
     parser.add_argument("--table", action="store_true", help="write table and figures from stored results")
     arguments = parser.parse_args()
     changes = {"problem": {"data_dir": str(arguments.data)}} if arguments.data else {}
-    if arguments.problem == "burgers":
+    if arguments.trade_off:
+        run_trade_off(arguments.problem, arguments.store, changes)
+    elif arguments.problem == "burgers":
         run_burgers(arguments.store, changes, arguments.fit_from)
     elif arguments.problem:
         run(arguments.problem, arguments.store, changes)

@@ -120,8 +120,10 @@ def evidence_figure(found: dict[str, Any]) -> Figure:
             yscale="log",
             xlabel="Captured share of the predictive variance",
             ylabel=ERRORS["std_error"],
-            title=f"{name}: rank correlation {correlation:.2f}",
+            title=f"{name}: rank correlation {-correlation:.2f}",
         )
         plain_ticks(axes)
-    axes.legend(fontsize="small", loc="center left", bbox_to_anchor=(1.0, 0.5))
+    # The first has all rules.
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    axes.legend(handles, labels, fontsize="small", loc="center left", bbox_to_anchor=(1.0, 0.5))
     return figure
