@@ -10,7 +10,7 @@ import vihmc.runs
 from vihmc.errors import InputError, Interrupted
 from vihmc.evaluation import HMC, VI, VIHMC
 from vihmc.problems.sine import TABLE_1
-from vihmc.reproduction import plans, threshold
+from vihmc.reproduction import plans, rules, threshold
 from vihmc.reproduction.page import assets, write_page, write_study
 from vihmc.reproduction.reproduce import reproduce
 from vihmc.reproduction.robustness import overlap
@@ -102,6 +102,14 @@ def test_a_run_that_is_stopped_names_the_command_that_goes_on(tmp_path, monkeypa
     monkeypatch.setattr(vihmc.runs, "choose_for", lambda *_, **__: signal.default_int_handler(0, None))
     with pytest.raises(Interrupted, match="the same command goes on with it"):
         Workshop(tmp_path).make([chosen("one")])
+
+
+def test_rules_are_compared_where_a_prediction_never_changed():
+    # Its R-hat is infinite, for which JSON has no word.
+    stood_still, moved = ({"diagnostics": {"rhat_max": value}} for value in (None, 1.5))
+    assert rules._worst_rhat(moved) == 1.5
+    errors = [rules.Errors(0.1, 0.1, 0.9, 0.2, rules._worst_rhat(chains)) for chains in (stood_still, moved)]
+    assert rules._cells(errors)[-1] == "inf"
 
 
 def test_a_run_under_other_settings_is_left_alone(tmp_path):

@@ -120,6 +120,6 @@ def _own(summary: dict[str, Any]) -> tuple[list[str], dict[str, float]]:
         *(show_number(values[name], 2) or EMPTY for name in ("seconds_per_draw", "step_size")),
         show_count(values["num_integration_steps"]) or EMPTY,
         show_number(values["ess_per_second"], 2) or EMPTY,
-        f"{values['rhat_max']:.2f}",
+        show_number(values["rhat_max"], 3) or EMPTY,
     ]
     return cells, values

@@ -1,5 +1,6 @@
 """Rules of selection against full HMC, where the truth is known: which parameters to keep, at equal numbers."""
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -58,8 +59,7 @@ def build(runs: dict[str, Stored], preset: Preset) -> Section:
         blocks.append(_order(found))
     references = {problem: runs[f"{problem}/default"].summary["reference"] for problem in ("sine_large", "cone")}
     said = (
-        f"{name}: {chains['num_chains']} × {chains['num_draws']} draws, worst R-hat "
-        f"{chains['diagnostics']['rhat_max']:.2f}"
+        f"{name}: {chains['num_chains']} × {chains['num_draws']} draws, worst R-hat {_worst_rhat(chains):.2f}"
         for name, chains in references.items()
     )
     blocks += [
@@ -82,9 +82,15 @@ def _errors(runs: dict[str, Stored], problem: str, threshold: float, rule: str, 
         ratio = np.log(ours[f"{VIHMC}.epistemic_std"] / reference[f"{HMC}.epistemic_std"])
         distance = ours[f"{VIHMC}.mean"] - reference[f"{HMC}.mean"]
         coverage = predictive["observation_band_coverage" if problem == "cone" else "band_coverage"]
-        rhat = run.summary["diagnostics"]["rhat_max"]
+        rhat = _worst_rhat(run.summary)
         errors.append(Errors(rms(ratio), rms(distance), coverage, predictive["crps"], rhat))
     return errors
+
+
+def _worst_rhat(chains: dict[str, Any]) -> float:
+    """Infinite, which JSON has no word for, where a prediction never changed."""
+    rhat = chains["diagnostics"]["rhat_max"]
+    return math.inf if rhat is None else rhat
 
 
 def _order(found: dict[str, list[Errors]]) -> str:
