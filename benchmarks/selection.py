@@ -27,6 +27,7 @@ from vihmc.devices import use_cores
 use_cores()
 
 from vihmc import predict, sensitivity  # noqa: E402
+from vihmc.anchored import draw_anchored  # noqa: E402
 from vihmc.assessment import find_probe  # noqa: E402
 from vihmc.config import Config, SamplerConfig, SelectionConfig  # noqa: E402
 from vihmc.config_files import build_config, load_preset  # noqa: E402
@@ -48,12 +49,13 @@ RESULTS, DOCS = Path(__file__).parent / "results", Path(__file__).parent.parent 
 
 
 class Rule(NamedTuple):
-    """A first stage, what to rank by, and where predictions count."""
+    """A first stage, what to rank by, where predictions count, and what the frozen parameters are held at."""
 
     first_stage: str
     rank_by: str
     inputs: str = "training"
     order: int = 1
+    frozen: str = "mean"
 
 
 RULES = {
@@ -68,10 +70,16 @@ RULES = {
     "the paper's score, at a mode": Rule("laplace", "sensitivity"),
     "random, at a mode": Rule("laplace", "random"),
     "predictive, at a mode": Rule("laplace", "predictive", "validation"),
+    "the paper's score, anchored": Rule("vi", "sensitivity", frozen="anchored"),
+    "random, anchored": Rule("vi", "random", frozen="anchored"),
+    "predictive, anchored": Rule("vi", "predictive", "validation", frozen="anchored"),
 }
 
 
-CLOSE = ("the paper's score", "predictive", "the paper's score, at a mode", "predictive, at a mode")
+CLOSE = (
+    "the paper's score", "predictive", "the paper's score, at a mode", "predictive, at a mode",
+    "the paper's score, anchored", "random, anchored", "predictive, anchored",
+)  # fmt: skip
 """Rules whose errors are small enough for long chains to matter."""
 
 
@@ -81,7 +89,7 @@ class Study(NamedTuple):
     Attributes:
         sizes: Numbers of kept parameters.
         num_seeds: Fits.
-        num_random: Random subsets of each fit and size.
+        num_random: Random subsets of each fit and size; one, where the frozen parameters are anchored.
         rules: Titles of the rules.
         chains: Changes of the preset's sampler, by size.
         few: The same for baselines, whose errors are large.
@@ -143,6 +151,27 @@ class Case:
             print(f"{first_stage} {seed}: {time.perf_counter() - began:.0f} s. {fitted.message}", flush=True)
         found = np.load(file)
         return MeanField(jax.numpy.asarray(found["mean"]), jax.numpy.asarray(found["std"]))
+
+    def anchored(self, rule: Rule, seed: int) -> jax.Array | None:
+        """What each chain of a rule holds its frozen parameters at, if they differ; the same for all sizes."""
+        if rule.frozen == "mean":
+            return None
+        file, config = self.store / f"anchored_{rule.first_stage}_{seed}.npz", self.config.hmc
+        if not file.exists():
+            began = time.perf_counter()
+            q, key = self.fit(rule.first_stage, seed), jax.random.fold_in(jax.random.key(3), seed)
+            found = draw_anchored(
+                self.problem.posterior,
+                q,
+                self.config.vi,
+                key,
+                num_chains=config.num_chains,
+                num_steps=config.num_anchor_steps,
+                at_once=config.chains_at_once == "all",
+            )
+            np.savez(file, thetas=found)
+            print(f"anchored {rule.first_stage} {seed}: {time.perf_counter() - began:.0f} s", flush=True)
+        return jax.numpy.asarray(np.load(file)["thetas"])
 
     def places(self, inputs: str) -> tuple[Any, Any]:
         problem, posterior = self.problem, self.problem.posterior
@@ -225,20 +254,31 @@ def find_reference(case: Case, study: Study) -> dict[str, np.ndarray]:
     return dict(np.load(file))
 
 
-def evaluate(case: Case, q: MeanField, kept: np.ndarray, linear: Any, config: SamplerConfig, truth: dict) -> Errors:
+def evaluate(
+    case: Case,
+    q: MeanField,
+    kept: np.ndarray,
+    linear: Any,
+    config: SamplerConfig,
+    truth: dict,
+    anchored: jax.Array | None = None,
+) -> Errors:
     began = time.perf_counter()
     space = Subspace.of(kept, q.mean)
-    sampled = sample_subspace(case.problem.posterior, q, space, config, jax.random.key(1000))
+    if anchored is not None:
+        config = config.model_copy(update={"frozen": "anchored"})
+    sampled = sample_subspace(case.problem.posterior, q, space, config, jax.random.key(1000), anchored=anchored)
     values = values_of(case.problem, sampled)
     ratio = np.log(values.std(axis=(0, 1)) / truth["std"])
     shares = linear.captured(kept).shares
+    some = values[..., :: max(1, values.shape[-1] // 50)]
     return Errors(
         rms(ratio),
         rms(values.mean(axis=(0, 1)) - truth["mean"]),
         float(shares.mean()),
         float(shares.min()),
         rms(0.5 * np.log(np.maximum(shares, 1e-9))),
-        float(np.nanmax(assess(values[..., :: max(1, values.shape[-1] // 50)]).rhat)),
+        float(np.nanmax(assess(some, one_target=anchored is None).rhat)),
         float(sampled.chains.is_divergent.mean()),
         time.perf_counter() - began,
     )
@@ -253,8 +293,8 @@ def run(name: str, store: Path, changes: dict[str, Any]) -> None:
         for seed in range(study.num_seeds):
             for title in study.rules:
                 rule, q = RULES[title], case.fit(RULES[title].first_stage, seed)
-                is_random, linear = rule.rank_by == "random", None
-                for number in range(study.num_random if is_random else 1):
+                is_many, linear = title.startswith("random") and rule.frozen == "mean", None
+                for number in range(study.num_random if is_many else 1):
                     key = f"{title} | {size} | {seed} | {number}"
                     if key in found:
                         continue
@@ -263,7 +303,8 @@ def run(name: str, store: Path, changes: dict[str, Any]) -> None:
                     kept = case.choose(q, rule, size, chosen_at, 100 * seed + number)
                     chains = study.chains[size] if title in CLOSE else study.few
                     config = case.config.hmc.model_copy(update=chains)
-                    found[key] = evaluate(case, q, kept, linear, config, truth)._asdict()
+                    anchored = case.anchored(rule, seed)
+                    found[key] = evaluate(case, q, kept, linear, config, truth, anchored)._asdict()
                     file.write_text(json.dumps(found))
                     shown = (f"{value:.3g}" for value in list(found[key].values())[:4])
                     print(key, *shown, f"R-hat {found[key]['rhat']:.2f}, {found[key]['seconds']:.0f} s", flush=True)

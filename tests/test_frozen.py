@@ -1,7 +1,8 @@
-"""Frozen parameters that every chain holds at a draw of its own.
+"""Frozen parameters that every chain holds at a value of its own.
 
-Of a linear model with Gaussian noise everything is known: the frozen ones are drawn from q, the kept ones follow them
-exactly, and so does the distribution of a prediction over all chains.
+Of a linear model with Gaussian noise everything is known: drawn from q, the frozen ones are independent, and anchored
+they are the posterior's own; the kept ones follow them exactly, and so does the distribution of a prediction over all
+chains. Limits are 5 standard errors (`Z_LIMIT`), each of these comparisons a false alarm in two million.
 """
 
 import jax
@@ -10,12 +11,18 @@ import numpy as np
 import pytest
 
 import vihmc
-from conftest import Z_LIMIT
-from vihmc.config import SamplerConfig
+from conftest import Z_LIMIT, LinearGaussian
+from remembering import Remembering
+from vihmc.anchored import draw_anchored
+from vihmc.config import SamplerConfig, VIConfig
 from vihmc.config_files import build_config, load_preset
 from vihmc.diagnostics import assess
 from vihmc.errors import InputError
 from vihmc.mean_field import MeanField
+from vihmc.mode import climb
+from vihmc.models.deeponet import DeepONet
+from vihmc.models.mlp import MLP
+from vihmc.operator import OperatorPosterior
 from vihmc.pipeline import sample_subspace
 from vihmc.problems import build_problem
 from vihmc.samplers.chains import init_chains
@@ -67,6 +74,115 @@ def test_each_chain_holds_its_own(x64, linear_gaussian):
     assert np.all(np.abs(standard.mean(axis=0)) < Z_LIMIT / np.sqrt(NUM_CHAINS))
     assert np.all(np.abs(standard.std(axis=0) - 1) < Z_LIMIT / np.sqrt(2 * NUM_CHAINS))
     np.testing.assert_array_equal(sampled.kept_positions, sampled.chains.positions[..., KEPT])
+
+
+CLIMB = VIConfig(learning_rate=0.05)
+
+
+def anchor(linear, *, seed=0, num_steps=1500, **changes):
+    return draw_anchored(
+        linear.posterior,
+        mean_field_of(linear),
+        CLIMB,
+        jax.random.key(seed),
+        num_chains=changes.pop("num_chains", NUM_CHAINS),
+        num_steps=num_steps,
+        **changes,
+    )
+
+
+def check_draws_of_the_posterior(linear, draws):
+    for gradient in (*np.eye(5), np.ones(5), np.array([1.0, -1, 0.5, 2, -2])):
+        values = np.asarray(draws) @ gradient
+        var = gradient @ np.linalg.solve(linear.precision_matrix, gradient)
+        assert abs(values.mean() - gradient @ linear.mean) < Z_LIMIT * np.sqrt(var / len(values))
+        assert abs(values.var() / var - 1) < Z_LIMIT * np.sqrt(2 / len(values))
+
+
+@pytest.fixture
+def few_data(linear_gaussian):
+    """So few that the prior counts."""
+    return LinearGaussian(linear_gaussian.features[:3], linear_gaussian.targets[:3], prior_std=1.5, noise_std=0.3)
+
+
+@pytest.mark.parametrize("data", ["linear_gaussian", "few_data"])
+def test_anchored_are_draws_of_a_linear_posterior(x64, data, request):
+    linear = request.getfixturevalue(data)
+    check_draws_of_the_posterior(linear, anchor(linear))
+
+
+@pytest.mark.parametrize("fault", ["data stay", "prior stays"])
+def test_anchors_that_are_not_moved_are_noticed(x64, few_data, monkeypatch, fault):
+    if fault == "data stay":
+        monkeypatch.setattr(type(few_data.posterior), "moved", lambda self, noise: self)
+    else:
+        monkeypatch.setattr("vihmc.anchored.climb", lambda *arguments, prior_mean: climb(*arguments))
+    jax.clear_caches()
+    with pytest.raises(AssertionError):
+        check_draws_of_the_posterior(few_data, anchor(few_data))
+    jax.clear_caches()
+
+
+def test_with_anchors_all_chains_together_are_the_posterior_whatever_is_kept(x64, linear_gaussian):
+    q = mean_field_of(linear_gaussian)
+    settings = SHORT.model_copy(update={"frozen": "anchored"})
+    for kept in (KEPT, np.array([4])):
+        sampled = sample_subspace(
+            linear_gaussian.posterior,
+            q,
+            Subspace.of(kept, q.mean),
+            settings,
+            jax.random.key(0),
+            anchored=anchor(linear_gaussian),
+        )
+        check_draws_of_the_posterior(linear_gaussian, sampled.chains.positions[:, -1])
+
+
+def test_the_data_of_an_operator_with_weights_can_be_moved(x64):
+    model = DeepONet(branch=MLP((2, 3)), trunk=MLP((1, 3)))
+    rng = np.random.default_rng(0)
+    functions, locations = rng.normal(size=(5, 2)), rng.normal(size=(4, 1))
+    weights = rng.integers(0, 3, size=(5, 4))
+    posterior = OperatorPosterior.on_pairs(
+        model, functions, locations, rng.normal(size=(5, 4)), prior_std=1.0, noise_std=0.3, weights=weights,
+        dtype="float64",
+    )  # fmt: skip
+    noise = jnp.asarray(rng.normal(size=(5, 4)))
+    theta = jnp.asarray(rng.normal(size=posterior.num_params))
+    misfit = posterior.targets + noise - posterior.predict(theta, posterior.inputs)
+    expected = -0.5 * np.sum(weights * misfit**2) / 0.3**2
+    other = -0.5 * np.sum(weights * (posterior.targets - posterior.predict(theta, posterior.inputs)) ** 2) / 0.3**2
+    found = posterior.moved(noise).log_likelihood(theta) - posterior.log_likelihood(theta)
+    np.testing.assert_allclose(found, expected - other, rtol=1e-10)
+
+
+def test_climbs_one_after_the_other_are_those_side_by_side_and_go_on(x64, linear_gaussian):
+    together = anchor(linear_gaussian, num_chains=4)
+    journal = Remembering()
+    one_by_one = anchor(linear_gaussian, num_chains=4, at_once=False, checkpoints=journal)
+    np.testing.assert_allclose(one_by_one, together, rtol=1e-6)
+    assert [(name, state.num_done) for name, state in journal.kept] == [("frozen", done) for done in (1, 2, 3, 4)]
+    broken_off, done = Remembering([journal.kept[1]]), []
+    again = anchor(linear_gaussian, num_chains=4, at_once=False, checkpoints=broken_off, on_chain=done.append)
+    np.testing.assert_array_equal(again, one_by_one)
+    assert done == [3, 4]
+
+
+def test_a_stored_run_with_anchors(command):
+    quick = ("--set", "vi.map_steps=300", "--set", "vi.num_steps=300", "--set", "hmc.num_warmup=100")
+    anchored = ("--set", "hmc.frozen=anchored", "--set", "hmc.num_anchor_steps=400")
+    code, out, err = command(
+        "run", "sine_small", *anchored, "--chains", "4", "--draws", "20", *quick, "--out", "run"
+    )  # fmt: skip
+    assert code == 0, err
+    assert "at the mode of a posterior moved at random" in " ".join(out.split())
+    run = vihmc.load("run")
+    assert run.summary["hmc"]["frozen"] == "anchored"
+    with np.load("run/predictions.npz") as stored:
+        again = run.predict(run.problem.validation_inputs)
+        np.testing.assert_array_equal(again.mean, stored["VI-HMC.mean"])
+    code, _, err = command("extend", "run", "--draws", "5")
+    assert code == 0, err
 
 
 def densities(problem_name, num_chains, rng_seed=0, **changes):
@@ -145,6 +261,7 @@ def test_a_stored_run_predicts_as_the_run_did(command):
     ],
     ids=str,
 )
-def test_settings_that_do_not_go_with_it(changes):
-    with pytest.raises(InputError, match="per_chain"):
-        SamplerConfig(frozen="per_chain", **changes)
+@pytest.mark.parametrize("frozen", ["per_chain", "anchored"])
+def test_settings_that_do_not_go_with_it(frozen, changes):
+    with pytest.raises(InputError, match=frozen):
+        SamplerConfig(frozen=frozen, **changes)

@@ -22,6 +22,7 @@ from vihmc.operator import OperatorPosterior
 from vihmc.pipeline import choose
 from vihmc.posterior import Posterior
 from vihmc.selection import select
+from vihmc.solved import find_captured, solve_variance, spread_points
 
 KEY = jax.random.key(5)
 
@@ -117,6 +118,63 @@ def test_the_scalable_share_is_the_exact_one(x64):
         one, other = (choose_greedily(linear, count=size).order for linear in (exact, leading))
         assert abs(exact.captured(one).mean - exact.captured(other).mean) < 0.02
         assert abs(exact.captured(one).mean - leading.captured(one).mean) < 0.02
+
+
+@pytest.mark.parametrize("size", [1, 5, 12, 31, 32])
+def test_what_few_directions_leave_out_is_solved_for(x64, size):
+    posterior, mean, inputs = network(400)
+    exact = linearise(posterior, mean, inputs, SelectionConfig(), KEY)
+    config = SelectionConfig(num_exact=1, num_directions=6)
+    few = linearise(posterior, mean, inputs, config, KEY)
+    assert few.left_out > 1
+    kept = np.random.default_rng(size).choice(32, size, replace=False)
+    points = spread_points(few, 5)
+    right = exact.variance(kept)[points]
+    found = solve_variance(few, points, kept)
+    assert np.all(found.lower <= (1 + 1e-9) * right)
+    assert np.all(found.upper >= (1 - 1e-9) * right)
+    assert found.relative <= 0.01
+    share = find_captured(few, kept, config.model_copy(update={"num_solved": 5})).shares
+    np.testing.assert_allclose(share, exact.captured(kept).shares[points], atol=0.01)
+    if size < 32:
+        # By the directions alone it is off by more: without exact products this test would fail.
+        assert np.max(np.abs(few.captured(kept).shares - exact.captured(kept).shares)) > 0.01
+        without = few._replace(product=None)
+        np.testing.assert_array_equal(find_captured(without, kept, config).shares, few.captured(kept).shares)
+
+
+def test_a_solution_knows_how_far_it_came(x64, monkeypatch):
+    posterior, mean, inputs = network(400)
+    config = SelectionConfig(num_exact=1, num_directions=4)
+    few, exact = (linearise(posterior, mean, inputs, one, KEY) for one in (config, SelectionConfig()))
+    monkeypatch.setattr("vihmc.solved._MAX_STEPS", 2)
+    jax.clear_caches()
+    found, right = solve_variance(few, np.arange(14)), exact.variance()
+    assert found.relative > 0.01
+    assert np.all((found.lower <= right) & (right <= found.upper))
+    jax.clear_caches()
+
+
+@pytest.mark.parametrize(("noise_std", "is_solved"), [(0.01, True), (0.001, False)])
+def test_the_share_of_an_operator_in_float32_is_solved_for_or_called_rough(x64, noise_std, is_solved):
+    """Directions that are known 10⁶ times better than the prior knows them, and 10⁸ times, which is too much."""
+    case = Case()
+    arguments = (case.pairs.model, case.functions, case.locations, case.targets)
+    single, double = (
+        OperatorPosterior.on_pairs(*arguments, prior_std=1.0, noise_std=noise_std, dtype=dtype)
+        for dtype in ("float32", "float64")
+    )
+    config = SelectionConfig(num_exact=1, num_directions=20)
+    few = linearise(single, case.theta.astype(jnp.float32), single.inputs, config, KEY)
+    exact = linearise(double, case.theta, double.inputs, SelectionConfig(), KEY)
+    for kept in (np.arange(0, case.theta.size, 2), np.arange(5)):
+        found = find_captured(few, kept, config)
+        if is_solved:
+            points = spread_points(few, config.num_solved)
+            np.testing.assert_allclose(found.shares, exact.captured(kept).shares[points], atol=0.02)
+            assert found.left_out < 0.01
+        else:
+            assert found.left_out == few.left_out > 1
 
 
 def test_some_of_many_predictions_are_looked_at(x64):

@@ -101,6 +101,11 @@ class SelectionConfig(Settings):
     num_directions: PositiveInt = Field(
         512, description="Directions of the data that it is computed with otherwise, at most."
     )
+    num_solved: Count = Field(
+        16,
+        description="Predictions whose captured variance is then solved for with all data, for the report; 0 for none: "
+        "what directions leave out makes the share look smaller.",
+    )
     tolerance: PositiveFloat = Field(
         0.01, description="Directions that change no variance by more than this part of it are left out."
     )
@@ -157,11 +162,13 @@ class SamplerConfig(Settings):
         "or sample it like everything else; 'auto' integrates where the network is "
         "narrow and chains are at least 32.",
     )
-    frozen: Literal["mean", "per_chain"] = Field(
+    frozen: Literal["mean", "per_chain", "anchored"] = Field(
         "mean",
-        description="What frozen parameters are held at: the mean of q, as in the paper, or in every chain a draw of q "
-        "of its own, so that what they do not know is in the error bars; then as many chains as can be had.",
+        description="What frozen parameters are held at: the mean of q, as in the paper; or in every chain a value of "
+        "its own, so that what they do not know is in the error bars, and then as many chains as can be had: a draw of "
+        "q, or the mode of a posterior whose data and prior were moved at random, which is nearer and takes a climb.",
     )
+    num_anchor_steps: PositiveInt = Field(5000, description="Steps of each climb, with frozen `anchored`.")
     start: Literal["q", "q_mean", "prior", "fits"] = Field(
         "q",
         description="Where chains start: drawn from q, at its mean, drawn from the prior, or, with all parameters, "
@@ -232,14 +239,16 @@ class SamplerConfig(Settings):
 
     @model_validator(mode="after")
     def _frozen_can_differ(self) -> Self:
-        if self.frozen == "per_chain":
+        if self.frozen != "mean":
             fitting = {"metric": self.metric != "curvature", "integrator": self.integrator != "split"}
             for name in (name for name, fits in fitting.items() if not fits):
-                raise ValueError(f"`{name}` '{getattr(self, name)}' goes with frozen 'mean', got frozen 'per_chain'")
+                raise ValueError(
+                    f"`{name}` '{getattr(self, name)}' goes with frozen 'mean', got frozen '{self.frozen}'"
+                )
             if self.head == "integrate":
-                raise ValueError("`head` 'integrate' goes with frozen 'mean', got frozen 'per_chain'")
+                raise ValueError(f"`head` 'integrate' goes with frozen 'mean', got frozen '{self.frozen}'")
             if self.num_chains < 2:
-                raise ValueError(f"`num_chains` must be at least 2 with frozen 'per_chain', got {self.num_chains}")
+                raise ValueError(f"`num_chains` must be at least 2 with frozen '{self.frozen}', got {self.num_chains}")
         return self
 
     @model_validator(mode="after")

@@ -49,17 +49,19 @@ _ROWS_AT_ONCE = 16
 
 
 class Linearised(NamedTuple):
-    """A linear model of the data and of the predictions, in units of the prior.
+    r"""A linear model of the data and of the predictions, in units of the prior.
 
     Attributes:
         data: A: derivatives of the training predictions in units of the noise, or the leading directions of them.
         points: b of every prediction that is looked at.
         left_out: Largest eigenvalue of what `data` leaves out; 0 if nothing.
+        product: Multiplies a vector by :math:`A^\top A`, nothing left out; None if `data` has it all.
     """
 
     data: Float[Array, "rows params"]
     points: Float[Array, "points params"]
     left_out: float
+    product: Partial | None = None
 
     def variance(self, kept: Int[np.ndarray, " kept"] | None = None) -> Float[np.ndarray, " points"]:
         """Variance of every prediction when only these parameters are free; all of them if not given."""
@@ -132,8 +134,15 @@ def linearise(
     scale = jnp.broadcast_to(posterior.prior_std, mean.shape).astype(mean.dtype)
     chosen = choose_points(posterior, mean, inputs, config.num_points, key_points, weights=weights)
     points = scale * gradients_at(posterior, mean, inputs, chosen)
-    data, left_out = _data_rows(posterior, mean, scale, config, key_data)
-    return Linearised(data, points, left_out)
+    rows = _all_rows(posterior, mean, scale, config)
+    if rows is not None:
+        return Linearised(rows, points, 0.0)
+    product = Partial(gauss_newton_product, posterior, jnp.arange(mean.size), mean, scale)
+    rank = min(config.num_directions, mean.size)
+    data, left_out = leading_rows(
+        product, key_data, size=mean.size, rank=rank, dtype=mean.dtype, tolerance=config.tolerance
+    )
+    return Linearised(data, points, left_out, product)
 
 
 def choose_points(
@@ -183,19 +192,15 @@ def _gradients_of_pairs(posterior: OperatorPosterior, mean: Array, functions: Ar
     return jax.lax.map(one, points, batch_size=min(_ROWS_AT_ONCE, len(points)))
 
 
-def _data_rows(
-    posterior: Posterior, mean: Vector, scale: Vector, config: SelectionConfig, rng_key: Key
-) -> tuple[Array, float]:
-    """A, exactly or by its leading directions, and the largest eigenvalue that is left out."""
+def _all_rows(posterior: Posterior, mean: Vector, scale: Vector, config: SelectionConfig) -> Array | None:
+    """A, if it is not too large."""
     weights = jnp.ones(posterior.targets.shape) if posterior.weights is None else posterior.weights
     observed = np.flatnonzero(np.asarray(weights))
-    rank = min(config.num_directions, mean.size)
-    if observed.size <= config.num_exact and observed.size * mean.size <= _MAX_EXACT_SIZE:
-        in_noise = jnp.sqrt(weights) / jnp.broadcast_to(posterior.noise_std, posterior.targets.shape)
-        rows = gradients_at(posterior, mean, posterior.inputs, observed)
-        return scale * rows * in_noise.ravel()[observed].astype(mean.dtype)[:, None], 0.0
-    product = Partial(gauss_newton_product, posterior, jnp.arange(mean.size), mean, scale)
-    return leading_rows(product, rng_key, size=mean.size, rank=rank, dtype=mean.dtype, tolerance=config.tolerance)
+    if observed.size > config.num_exact or observed.size * mean.size > _MAX_EXACT_SIZE:
+        return None
+    in_noise = jnp.sqrt(weights) / jnp.broadcast_to(posterior.noise_std, posterior.targets.shape)
+    rows = gradients_at(posterior, mean, posterior.inputs, observed)
+    return scale * rows * in_noise.ravel()[observed].astype(mean.dtype)[:, None]
 
 
 def leading_rows(

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.typing import ArrayLike
 from jaxtyping import Array
 
 from vihmc.checkpoints import Checkpoints
@@ -59,7 +60,7 @@ def maximum_a_posteriori(
     while state.num_steps < config.map_steps:
         count = min(config.record_every, config.map_steps - state.num_steps)
         carry = (state.theta, state.optimizer)
-        (theta, optimizer), loss = _climb(config, carry, posterior, rng_key, state.num_steps, count)
+        (theta, optimizer), loss = climb(config, carry, posterior, rng_key, state.num_steps, count)
         check_loss(loss, state.num_steps + count, config)
         num_steps, found = state.num_steps + count, (math.nan, math.nan) if errors is None else errors(theta)
         rate = config.learning_rate * float(jnp.asarray(_decay(config)(num_steps)))
@@ -85,19 +86,26 @@ def _decay(config: VIConfig) -> optax.Schedule:
 
 
 @partial(jax.jit, static_argnums=0)
-def _climb(
+def climb(
     config: VIConfig,
     carry: tuple[Array, optax.OptState],
     posterior: Posterior,
     rng_key: Key,
-    start: Array,
-    count: Array,
+    start: ArrayLike,
+    count: ArrayLike,
+    *,
+    prior_mean: Vector | None = None,
 ) -> tuple[tuple[Array, optax.OptState], Array]:
+    """Go on with a climb for `count` steps, `start` of them done; return where it is and the mean loss on the way.
+
+    With a `prior_mean` the prior is around that instead of zero.
+    """
     optimizer = for_mean(config, posterior.layout)
     decay = _decay(config)
 
     def negative_log_density(theta: Array, batch: Any) -> Array:
-        return -config.kl_weight * posterior.log_prior(theta) - posterior.log_likelihood(theta, batch)
+        from_prior = theta if prior_mean is None else theta - prior_mean
+        return -config.kl_weight * posterior.log_prior(from_prior) - posterior.log_likelihood(theta, batch)
 
     def body(offset: Array, loop: tuple[Array, optax.OptState, Array]) -> tuple[Array, optax.OptState, Array]:
         theta, moments, total = loop

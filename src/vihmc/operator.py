@@ -131,6 +131,14 @@ class OperatorPosterior(Posterior):
             raise InputError("`weights` must be zero where they were before, got a value that was never observed.")
         return replace(self, factors=weigh(np.asarray(self.factors.values), checked, self.targets.dtype))
 
+    def moved(self, noise: Array) -> "OperatorPosterior":
+        """The posterior of other data. Noise has no factors, so every pair counts by itself."""
+        weights = jnp.ones_like(self.targets) if self.weights is None else self.weights
+        values = self.factors.values + (noise / self.model.output_scale).astype(self.targets.dtype)
+        return replace(
+            self, targets=self.targets + noise.astype(self.targets.dtype), factors=weigh(values, weights, values.dtype)
+        )
+
     def predict(self, theta: Vector, inputs: Inputs) -> Float[Array, "functions locations"]:
         """Run the operator on functions, at the training locations."""
         return self.predict_at(theta, self.locations, inputs)

@@ -72,10 +72,10 @@ def factorise(values: Float[np.ndarray, "functions locations"], dtype: Any) -> P
     return PairTargets(*(jnp.asarray(array, dtype) for array in (exact, left, right, exact.sum())))
 
 
-def weigh(values: Float[np.ndarray, "functions locations"], weights: np.ndarray, dtype: Any) -> PairTargets:
+def weigh(values: Array | np.ndarray, weights: Array | np.ndarray, dtype: Any) -> PairTargets:
     """Targets with weights; they have no factors."""
     left, right = (jnp.zeros((length, 0), dtype) for length in values.shape)
-    total = jnp.asarray(np.sum(weights * values), dtype)
+    total = jnp.asarray((weights * values).sum(), dtype)
     return PairTargets(jnp.asarray(values, dtype), left, right, total, jnp.asarray(weights, dtype))
 
 

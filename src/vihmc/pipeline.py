@@ -3,8 +3,8 @@
 1. **VI**: fit independent Gaussians to all parameters; or **Laplace**: find a mode and take the curvature there.
 2. **Sensitivity**: score how much each parameter moves the prediction; keep the few that matter, and say how much of
    the predictive variance they hold.
-3. **HMC**: sample the kept parameters exactly, with the others frozen at the mean of the fit, or in every chain at a
-   draw of its own.
+3. **HMC**: sample the kept parameters exactly, with the others frozen at the mean of the fit; or in every chain at a
+   draw of its own, from the fit or **anchored** to data and a prior that were moved at random.
 4. **Prediction**: average the model over the draws.
 """
 
@@ -22,6 +22,7 @@ from jaxtyping import Array
 
 from vihmc import laplace, sensitivity, vi
 from vihmc import predict as prediction
+from vihmc.anchored import draw_anchored
 from vihmc.config import MethodConfig, SamplerConfig, SelectionConfig
 from vihmc.costs import layers_allowed
 from vihmc.diagnostics import find_bad_chains
@@ -38,14 +39,16 @@ from vihmc.samplers.kernel import StepInfo, Tuning
 from vihmc.selection import select
 from vihmc.sensitivity import Scores
 from vihmc.shards import check_shards
+from vihmc.solved import find_captured
 from vihmc.subspace import Subspace, whole_space
-from vihmc.target import Target, differs_per_chain
+from vihmc.target import Target, differs_per_chain, is_anchored
 from vihmc.types import Inputs, Key, Params
 
 InitialParams = Callable[[Key], Params]
 """Draws a tree of parameters to start a fit from."""
 _STREAM_FITS = 2000  # away from those that others split off
 _STREAM_LINEAR = 5000
+_STREAM_ANCHORED = 6000
 
 
 class Observer:
@@ -66,6 +69,9 @@ class Observer:
 
     def on_vi(self, done: int, info: VIInfo) -> None:
         """Hear about the fit: steps done, mean loss since the last call."""
+
+    def on_chain(self, done: int) -> None:
+        """Hear for how many chains it is known what they hold their frozen parameters at."""
 
     def on_fold(self, done: int) -> None:
         """Hear how many groups of functions have been left out and predicted."""
@@ -155,8 +161,9 @@ class Inference:
     def captured_at(self, inputs: Inputs, config: SelectionConfig | None = None) -> Captured:
         """Share of the variance of the predictions at `inputs` that the kept parameters hold, by a linear model."""
         checked = check_inputs_like("inputs", inputs, self.posterior.inputs)
-        linear = linearise(self.posterior, self.vi.q.mean, checked, config or SelectionConfig(), jax.random.key(0))
-        return linear.captured(np.asarray(self.subspace.kept))
+        config = config or SelectionConfig()
+        linear = linearise(self.posterior, self.vi.q.mean, checked, config, jax.random.key(0))
+        return find_captured(linear, np.asarray(self.subspace.kept), config)
 
     def frozen_share(self, inputs: Inputs) -> float:
         """Share of the first-order variance of the predictions at `inputs` that the frozen parameters hold.
@@ -205,11 +212,32 @@ def infer(
         journal=journal,
         use_inputs=use_inputs,
     )
+    key_hmc = _stage_keys(config)[3]
+    anchored = None
+    if is_anchored(subspace, config.hmc):
+        with observer.stage("frozen", config.hmc.num_chains):
+            anchored = draw_anchored(
+                posterior,
+                fitted.q,
+                config.vi,
+                jax.random.fold_in(key_hmc, _STREAM_ANCHORED),
+                num_chains=config.hmc.num_chains,
+                num_steps=config.hmc.num_anchor_steps,
+                at_once=config.hmc.chains_at_once == "all",
+                on_chain=observer.on_chain,
+                checkpoints=journal,
+            )
     with observer.stage("hmc", config.hmc.num_warmup + config.hmc.num_draws):
-        key_hmc = _stage_keys(config)[3]
         chains = journal.chains("hmc", of_all=differs_per_chain(subspace, config.hmc))
         sampled = sample_subspace(
-            posterior, fitted.q, subspace, config.hmc, key_hmc, on_steps=observer.on_steps, journal=chains
+            posterior,
+            fitted.q,
+            subspace,
+            config.hmc,
+            key_hmc,
+            anchored=anchored,
+            on_steps=observer.on_steps,
+            journal=chains,
         )
     return Inference(posterior, fitted, scores, sampled, captured)
 
@@ -274,7 +302,7 @@ def choose(
                 rng_key=key_selection,
             )
             kept = np.asarray(subspace.kept)
-        selected = Selected(scores, kept, linear.captured(kept))
+            selected = Selected(scores, kept, find_captured(linear, kept, config.selection))
         journal.keep_selected(selected)
     return Choice(fitted, selected.scores, Subspace.of(selected.kept, q.mean), selected.captured)
 
@@ -308,12 +336,18 @@ def sample_subspace(
     rng_key: Key,
     *,
     fits: Sequence[MeanField] = (),
+    anchored: Array | None = None,
     on_steps: Callable[[str, int, StepInfo], None] | None = None,
     journal: ChainJournal | None = None,
 ) -> Sampled:
-    """Sample the posterior of the kept parameters given that the others are what `subspace` holds them at."""
+    """Sample the posterior of the kept parameters given that the others are what `subspace` holds them at.
+
+    Or what `anchored` says, a row for each chain, if `config` asks for that.
+    """
     key_start, key_chains, key_metric, key_head = jax.random.split(rng_key, 4)
-    target = Target.of(posterior, q, subspace, config, key_start=key_start, key_metric=key_metric, fits=fits)
+    target = Target.of(
+        posterior, q, subspace, config, key_start=key_start, key_metric=key_metric, fits=fits, anchored=anchored
+    )
     chains, tuning = sample(
         target.log_density,
         target.starts,

@@ -145,6 +145,10 @@ class Posterior:
         """Log of prior times likelihood: the target of HMC."""
         return self.log_prior(theta) + self.log_likelihood(theta)
 
+    def moved(self, noise: Array) -> "Posterior":
+        """The posterior of other data: `noise` is added to the targets."""
+        return replace(self, targets=self.targets + noise.astype(self.targets.dtype))
+
     def minibatch(self, rng_key: Key, *, batch_size: int | None, num_locations: int | None = None) -> Any:
         """Draw the indices of some observations without replacement; None, for all, where no number is given."""
         if num_locations is not None:

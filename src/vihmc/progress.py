@@ -23,6 +23,7 @@ from vihmc.samplers.kernel import StepInfo
 STAGE_TITLES = {
     "vi": "1 VI fit",
     "sensitivity": "2 sensitivity",
+    "frozen": "  modes of moved data",
     "hmc": "3 HMC on the kept",
     "fits": "  more fits",
     "reference": "  HMC on all",
@@ -157,6 +158,10 @@ class RunObserver(Observer):
             spread += f" ({min(acceptance):.2f} to {max(acceptance):.2f})"
         words = f"{len(acceptance)} chains, {spread}, {sum(self._stage.divergences)} divergent"
         self._update(done, f"warm-up, {words}" if phase == "warmup" else words)
+
+    def on_chain(self, done: int) -> None:
+        """Show for how many chains it is known what they hold their frozen parameters at."""
+        self._update(done, "")
 
     def on_fold(self, done: int) -> None:
         """Show how many folds are done."""

@@ -32,6 +32,7 @@ from vihmc.problems import Problem, build_problem
 from vihmc.run_directory import read_config
 from vihmc.run_journal import check_whole
 from vihmc.sensitivity import frozen_share
+from vihmc.solved import find_captured
 from vihmc.stage_files import load_fit, load_selected
 from vihmc.subspace import Subspace, whole_space
 from vihmc.target import differs_per_chain
@@ -117,7 +118,7 @@ class StoredRun:
             checked = jax.tree.map(jnp.asarray, check_inputs_like("inputs", inputs, posterior.inputs))
             key = jax.random.key(self.config.seed)
             linear = linearise(posterior, q.mean, checked, self.config.selection, key)
-            return linear.captured(load_selected(self.path / "scores.npz").kept)
+            return find_captured(linear, load_selected(self.path / "scores.npz").kept, self.config.selection)
 
     def to_datatree(self) -> xr.DataTree:
         """All draws in ArviZ's layout, lazily read, with the fit of the first stage beside them."""

@@ -178,7 +178,7 @@ def _chains(found: ChainsResult, settings: SamplerConfig, names: tuple[str, ...]
         "why": _why(settings, sampled),
         "num_integrated": sampled.num_integrated,
         "integrator": settings.integrator,
-        "frozen": "per_chain" if sampled.is_per_chain else "mean",
+        "frozen": settings.frozen if sampled.is_per_chain else "mean",
         "num_chains": chains.num_chains,
         "num_draws": chains.num_draws,
         "one_draw_used_of": chains.every,
@@ -208,6 +208,12 @@ KERNEL_TITLES = {
 }
 
 
+FROZEN_TITLES = {
+    "per_chain": "frozen parameters drawn from q for every chain",
+    "anchored": "frozen parameters of every chain at the mode of a posterior moved at random",
+}
+
+
 def _why(settings: SamplerConfig, sampled: Sampled) -> str:
     """Name the kernel, and what speaks for the way it was used."""
     parts = [KERNEL_TITLES[settings.kernel]]
@@ -221,7 +227,7 @@ def _why(settings: SamplerConfig, sampled: Sampled) -> str:
             "makes the rest less steep, and drawn exactly"
         )
     if sampled.is_per_chain:
-        parts.append("frozen parameters drawn from q for every chain")
+        parts.append(FROZEN_TITLES[settings.frozen])
     if settings.chains_at_once == "all" and sampled.chains.num_chains > 1:
         parts.append(f"{sampled.all_chains.num_chains} chains side by side")
     return ", ".join(parts) + "."

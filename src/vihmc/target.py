@@ -66,8 +66,12 @@ class Target:
         key_start: Key,
         key_metric: Key,
         fits: Sequence[MeanField] = (),
+        anchored: Float[Array, "chains params"] | None = None,
     ) -> "Target":
-        """Put the posterior of the kept parameters as `config` asks; chains start from `fits` in turn, or from q."""
+        """Put the posterior of the kept parameters as `config` asks; chains start from `fits` in turn, or from q.
+
+        With frozen parameters that are `anchored`, these are what chains hold them at, and where they start.
+        """
         head = find_head(posterior, subspace, config)
         space = subspace if head is None else head.below
         starts = draw_starts(
@@ -79,10 +83,12 @@ class Target:
             prior_std=posterior.prior_std,
             scale=config.start_scale,
         )
+        frozen = _find_frozen(q, subspace, config, key_start, anchored)
+        if anchored is not None and config.start != "prior":
+            starts = anchored
         # As wide as floats can be: what a model computes in is its own affair, energies are sums over all data.
         dtype = jnp.result_type(float)
         positions, initial_var = space.extract(starts).astype(dtype), space.extract(q.std**2).astype(dtype)
-        frozen = _draw_frozen(q, subspace, config, key_start)
         if frozen is not None:
             log_density = _restrict_per_chain(posterior, space, config, frozen)
         else:
@@ -127,14 +133,23 @@ def find_head(posterior: Posterior, subspace: Subspace, config: SamplerConfig) -
 
 def differs_per_chain(subspace: Subspace, config: SamplerConfig) -> bool:
     """Whether each chain holds the frozen parameters at values of its own; if any are frozen."""
-    return config.frozen == "per_chain" and subspace.num_kept < len(subspace.center)
+    return config.frozen != "mean" and subspace.num_kept < len(subspace.center)
 
 
-def _draw_frozen(
-    q: MeanField, subspace: Subspace, config: SamplerConfig, key: Key
+def is_anchored(subspace: Subspace, config: SamplerConfig) -> bool:
+    """Whether it has to be found beforehand what chains hold the frozen parameters at."""
+    return config.frozen == "anchored" and differs_per_chain(subspace, config)
+
+
+def _find_frozen(
+    q: MeanField, subspace: Subspace, config: SamplerConfig, key: Key, anchored: Array | None
 ) -> Float[Array, "chains params"] | None:
     if not differs_per_chain(subspace, config):
         return None
+    if is_anchored(subspace, config):
+        if anchored is None:
+            raise ValueError("`anchored` is needed where frozen parameters are anchored, got None.")
+        return anchored
     return q.sample(jax.random.fold_in(key, _STREAM_FROZEN), config.num_chains)
 
 

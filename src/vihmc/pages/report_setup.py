@@ -19,6 +19,7 @@ SETTINGS, COSTS, REPRODUCE = "Settings", "Costs", "How to reproduce"
 STAGES = {
     "vi": "Fit of all parameters (VI)",
     "sensitivity": "Sensitivity of every parameter",
+    "frozen": "Modes of moved data, for the frozen parameters",
     "hmc": "Chains on the kept parameters (HMC)",
     "fits": "More fits to start from",
     "reference": "Chains on all parameters (full HMC)",
