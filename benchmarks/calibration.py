@@ -1,4 +1,4 @@
-"""How often error bars hold the truth, over simulated data: VI, the frozen at their mean or per chain, all sampled.
+"""How often error bars hold the truth, over simulated data: VI, the frozen at their mean or not, and all sampled.
 
     python benchmarks/calibration.py                 writes benchmarks/results/calibration.json
     python benchmarks/calibration.py linear --datasets 50
@@ -28,7 +28,7 @@ from vihmc.problems import build_problem
 from vihmc.subspace import Subspace
 
 RESULTS = Path(__file__).parent / "results"
-METHODS = ("VI", "frozen at the mean", "frozen per chain", "all sampled")
+METHODS = ("VI", "frozen at the mean", "frozen per chain", "frozen, anchored", "all sampled")
 CHAINS = SamplerConfig(num_chains=32, num_warmup=200, num_draws=20, thin=2, jitter=1.0, max_integration_steps=127)
 SEPARATION = 5.0
 """Standard errors between two shares that count as different."""
@@ -88,11 +88,14 @@ def run(model: Model, num_datasets: int, *, seed: int = 0, tell: bool = False) -
         start = posterior.layout.unravel(theta)
         at_mean = infer(posterior, settings(model, number), initial_params=start)
         per_chain = infer(posterior, settings(model, number, frozen="per_chain"), fitted=at_mean.vi)
+        moved = settings(model, number, frozen="anchored", num_anchor_steps=2000)
+        anchored = infer(posterior, moved, fitted=at_mean.vi)
         everything = sample_everything(posterior, at_mean.vi.q, CHAINS, key_all)
         drawn = {
             "VI": np.asarray(at_mean.vi.q.sample(key_vi, num_draws)),
             "frozen at the mean": np.asarray(at_mean.subspace.embed(jnp.asarray(at_mean.sampled.draws))),
             "frozen per chain": per_chain.sampled.draws,
+            "frozen, anchored": anchored.sampled.draws,
             "all sampled": everything.draws,
         }
         truth = posterior.predict(theta, model.inputs)

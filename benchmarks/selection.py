@@ -1,6 +1,7 @@
 """Which parameters to keep: every rule against HMC on all parameters, and what captured variance says beforehand.
 
     python benchmarks/selection.py sine_large              writes benchmarks/results/selection_sine_large.json
+    python benchmarks/selection.py sine_large --held-out   the main rules on 8 fits more
     python benchmarks/selection.py cone --data DIR
     python benchmarks/selection.py burgers --fit-from RUN  captured variance alone: no chain is run
     python benchmarks/selection.py cone --trade-off        (or burgers) captured variance against seconds
@@ -41,6 +42,7 @@ from vihmc.memory import peak_memory_gb  # noqa: E402
 from vihmc.pipeline import sample_everything, sample_subspace  # noqa: E402
 from vihmc.problems import Problem, build_problem, resolve_problem  # noqa: E402
 from vihmc.selection import select  # noqa: E402
+from vihmc.solved import share_of, solve_variance, spread_points  # noqa: E402
 from vihmc.storage import load_fit_of  # noqa: E402
 from vihmc.subspace import Subspace  # noqa: E402
 
@@ -81,6 +83,10 @@ CLOSE = (
     "the paper's score, anchored", "random, anchored", "predictive, anchored",
 )  # fmt: skip
 """Rules whose errors are small enough for long chains to matter."""
+
+
+HELD_OUT_RULES = ("the paper's score", "predictive", "predictive, anchored")
+"""Looked at again on as many fits that played no part in the choice of the rule."""
 
 
 class Study(NamedTuple):
@@ -284,19 +290,23 @@ def evaluate(
     )
 
 
-def run(name: str, store: Path, changes: dict[str, Any]) -> None:
+def run(name: str, store: Path, changes: dict[str, Any], *, held_out: bool) -> None:
     study, case = STUDIES[name], Case(name, store, changes)
     truth = find_reference(case, study)
-    file = case.store / "errors.json"
-    found: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+    file, seeds = case.store / "errors.json", range(study.num_seeds)
+    if held_out:
+        study, seeds = study._replace(rules=HELD_OUT_RULES), range(study.num_seeds, 2 * study.num_seeds)
+    known: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+    found: dict[str, Any] = {}
     for size in study.sizes:
-        for seed in range(study.num_seeds):
+        for seed in seeds:
             for title in study.rules:
                 rule, q = RULES[title], case.fit(RULES[title].first_stage, seed)
                 is_many, linear = title.startswith("random") and rule.frozen == "mean", None
                 for number in range(study.num_random if is_many else 1):
                     key = f"{title} | {size} | {seed} | {number}"
-                    if key in found:
+                    if key in known:
+                        found[key] = known[key]
                         continue
                     linear = linear or case.linear(q)
                     chosen_at = linear if rule.inputs == "validation" else case.linear(q, rule.inputs)
@@ -304,8 +314,8 @@ def run(name: str, store: Path, changes: dict[str, Any]) -> None:
                     chains = study.chains[size] if title in CLOSE else study.few
                     config = case.config.hmc.model_copy(update=chains)
                     anchored = case.anchored(rule, seed)
-                    found[key] = evaluate(case, q, kept, linear, config, truth, anchored)._asdict()
-                    file.write_text(json.dumps(found))
+                    known[key] = found[key] = evaluate(case, q, kept, linear, config, truth, anchored)._asdict()
+                    file.write_text(json.dumps(known))
                     shown = (f"{value:.3g}" for value in list(found[key].values())[:4])
                     print(key, *shown, f"R-hat {found[key]['rhat']:.2f}, {found[key]['seconds']:.0f} s", flush=True)
     summary = summarise(study, found)
@@ -321,7 +331,7 @@ def run(name: str, store: Path, changes: dict[str, Any]) -> None:
         "settings": {"chains": study.chains, "random": study.few, "reference": study.reference},
         "runs": found,
     }
-    write(name, result)
+    write(f"{name}_held_out" if held_out else name, result)
 
 
 def summarise(study: Study, found: dict[str, Any]) -> dict[str, Any]:
@@ -333,12 +343,17 @@ def summarise(study: Study, found: dict[str, Any]) -> dict[str, Any]:
             medians.setdefault(title, {})[str(size)] = {
                 name: float(np.median([one[name] for one in ones])) for name in Errors._fields
             }
-    cells = [cell for sizes in medians.values() for cell in sizes.values()]
-    return {
-        "medians": medians,
-        "rank_correlation_of_medians": correlations(cells),
-        "rank_correlation_of_runs": correlations(list(found.values())),
-    }
+    # Captured variance is about frozen parameters held at one value; where each chain has its own, all of it is there.
+    kinds = {"": "mean", "_anchored": "anchored"}
+    correlated: dict[str, Any] = {}
+    for ending, frozen in kinds.items():
+        titles = [title for title in study.rules if RULES[title].frozen == frozen]
+        cells = [cell for title in titles for cell in medians[title].values()]
+        runs = [value for key, value in found.items() if key.split(" | ")[0] in titles]
+        if len(cells) > 2:
+            correlated[f"rank_correlation_of_medians{ending}"] = correlations(cells)
+            correlated[f"rank_correlation_of_runs{ending}"] = correlations(runs)
+    return {"medians": medians, **correlated}
 
 
 def correlations(cells: list[dict[str, float]]) -> dict[str, float]:
@@ -367,18 +382,20 @@ def write(name: str, result: dict[str, Any]) -> None:
 
 
 BURGERS_SIZES = (28_214, 4_007, 1_279)
-TRADE_SIZE = {"burgers": 4_007, "cone": 840}
+TRADE_SIZE = {"burgers": 1_279, "cone": 840}
 """Kept parameters of the comparison of captured variance with seconds."""
 
 
 def trade_off(case: Case, q: MeanField, linear: Any, count: int) -> list[dict[str, Any]]:
     """Captured variance and seconds of a gradient, for ways to leave whole layers of branch and trunk frozen."""
-    posterior, found = case.problem.posterior, []
+    posterior, found, growth = case.problem.posterior, [], case.config.selection.growth
+    points = spread_points(linear, case.config.selection.num_solved)
+    whole = None if linear.product is None else solve_variance(linear, points)
     depths = tuple(network.num_layers for network in (posterior.model.branch, posterior.model.trunk))
     for way in layers_allowed(posterior):
         if way.starts[0] not in (0, depths[0]) and way.starts[1] != way.starts[0]:
             continue
-        kept = choose_greedily(linear, count=count, growth=0.02, among=way.is_allowed).order
+        kept = choose_greedily(linear, count=count, growth=growth, among=way.is_allowed).order
         density = posterior.restrict(Subspace.of(np.sort(kept), q.mean))
         gradient, position = jax.jit(jax.grad(density)), jax.numpy.asarray(q.mean)[np.sort(kept)]
         jax.block_until_ready(gradient(position))
@@ -387,7 +404,7 @@ def trade_off(case: Case, q: MeanField, linear: Any, count: int) -> list[dict[st
             began = time.perf_counter()
             jax.block_until_ready(gradient(position))
             times.append(time.perf_counter() - began)
-        at = linear.captured(kept)
+        at = linear.captured(kept) if whole is None else share_of(solve_variance(linear, points, kept), whole)
         found.append(
             {
                 "first_layers": [f"{start + 1} of {depth}" if start < depth else "frozen"
@@ -414,12 +431,15 @@ def run_burgers(store: Path, changes: dict[str, Any], fit_from: Path | None) -> 
     case = Case("burgers", store, changes)
     first_stage = "vi" if fit_from else "laplace"
     q = load_fit_of(fit_from, case.problem.posterior, case.config).q if fit_from else case.fit(first_stage, 0)
-    timed: dict[str, float] = {}
+    file = case.store / "captured.json"
+    stored: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {"captured": {}, "seconds": {}}
+    captured: dict[str, dict[str, Any]] = stored["captured"]
+    timed: dict[str, float] = stored["seconds"]
 
     def clock(title: str, work: Callable[[], Any]) -> Any:
         began = time.perf_counter()
         found = jax.block_until_ready(work())
-        timed[title] = time.perf_counter() - began
+        timed[title] = round(time.perf_counter() - began, 1)
         print(f"{title}: {timed[title]:.0f} s, {peak_memory_gb():.2f} GB", flush=True)
         return found
 
@@ -431,22 +451,34 @@ def run_burgers(store: Path, changes: dict[str, Any], fit_from: Path | None) -> 
         "random": Rule(first_stage, "random"),
         "predictive": Rule(first_stage, "predictive", "validation"),
     }
-    captured: dict[str, dict[str, Any]] = {}
+    points = spread_points(linear, case.config.selection.num_solved)
+    whole = clock("solve, all parameters", lambda: solve_variance(linear, points))
     for title, rule in rules.items():
         # Parameters come one after the other: fewer are the first of many.
         order = None
-        if rule.rank_by == "predictive":
+        if rule.rank_by == "predictive" and title not in captured:
             growth, count = case.config.selection.growth, max(BURGERS_SIZES)
             order = clock(title, lambda: choose_greedily(linear, count=count, growth=growth)).order  # noqa: B023
         for size in BURGERS_SIZES:
+            if str(size) in captured.get(title, {}):
+                continue
             kept = case.choose(q, rule, size, linear) if order is None else order[:size]
-            at = linear.captured(kept)
-            captured.setdefault(title, {})[str(size)] = {"mean": at.mean, "median": at.median, "worst": at.worst}
+            solved = clock(f"solve, {title}, {size}", lambda: solve_variance(linear, points, kept))  # noqa: B023
+            at = share_of(solved, whole)
+            captured.setdefault(title, {})[str(size)] = {
+                "mean": at.mean,
+                "median": at.median,
+                "worst": at.worst,
+                "tolerance": at.left_out,
+                "mean_by_directions": linear.captured(kept).mean,
+            }
+            file.write_text(json.dumps(stored))
             print(title, size, captured[title][str(size)], flush=True)
     result = {
         "problem": "burgers",
         "first_stage": first_stage,
         "num_points": linear.points.shape[0],
+        "num_solved": len(points),
         "num_directions": linear.data.shape[0],
         "left_out": linear.left_out,
         "captured": captured,
@@ -462,6 +494,7 @@ def main() -> None:
     parser.add_argument("--store", type=Path, default=Path("runs") / "selection", help="fits and finished chains")
     parser.add_argument("--data", type=Path, help="published files of the cone")
     parser.add_argument("--fit-from", type=Path, help="a finished run of burgers")
+    parser.add_argument("--held-out", action="store_true", help="on as many other fits, the main rules alone")
     parser.add_argument("--trade-off", action="store_true", help="compare ways to leave layers frozen")
     parser.add_argument("--table", action="store_true", help="write table and figures from stored results")
     arguments = parser.parse_args()
@@ -471,7 +504,7 @@ def main() -> None:
     elif arguments.problem == "burgers":
         run_burgers(arguments.store, changes, arguments.fit_from)
     elif arguments.problem:
-        run(arguments.problem, arguments.store, changes)
+        run(arguments.problem, arguments.store, changes, held_out=arguments.held_out)
     if arguments.table:
         from selection_page import write_page
 

@@ -11,12 +11,14 @@ from matplotlib.ticker import LogLocator
 
 from vihmc.style import BLUE, GREEN, GREY, ORANGE, RED, finish
 
+BLACK = "#000000"
 LINES = {
     "random": (GREY, "o", ":"),
     "the paper's score": (RED, "s", "--"),
     "the paper's score, where it is used": (ORANGE, "D", "--"),
     "predictive": (BLUE, "o", "-"),
     "predictive, at a mode": (GREEN, "^", "-"),
+    "predictive, anchored": (BLACK, "*", "-"),
 }
 """Rules that are drawn; the table has all of them."""
 ERRORS = {
@@ -34,9 +36,21 @@ def write_page(results: Path, docs: Path) -> None:
     lines: list[str] = []
     for name, result in found.items():
         lines += [*table(name, result), ""]
+    held_out = results / "selection_sine_large_held_out.json"
+    if held_out.exists():
+        lines += [*table("sine_large, 8 fits held out", json.loads(held_out.read_text(encoding="utf-8"))), ""]
     burgers = results / "selection_burgers.json"
     if burgers.exists():
-        lines += burgers_table(json.loads(burgers.read_text(encoding="utf-8")))
+        lines += [*burgers_table(json.loads(burgers.read_text(encoding="utf-8"))), ""]
+    trades = {
+        name: json.loads((results / f"selection_{name}_trade_off.json").read_text(encoding="utf-8"))
+        for name in ("cone", "burgers")
+        if (results / f"selection_{name}_trade_off.json").exists()
+    }
+    for name, result in trades.items():
+        lines += [*trade_table(name, result), ""]
+    if trades:
+        finish(trade_figure(trades)).savefig(docs / "figures" / "selection_cost.png", dpi=150)
     (docs / "selection_table.md").write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")
     finish(errors_figure(found)).savefig(docs / "figures" / "selection.png", dpi=150)
     finish(evidence_figure(found)).savefig(docs / "figures" / "selection_evidence.png", dpi=150)
@@ -64,8 +78,8 @@ def table(name: str, result: dict[str, Any]) -> list[str]:
 def burgers_table(result: dict[str, Any]) -> list[str]:
     sizes = list(next(iter(result["captured"].values())))
     lines = [
-        f"**burgers** ({result['first_stage']}): captured variance of {result['num_points']} predictions, "
-        "mean (worst).",
+        f"**burgers** ({result['first_stage']}): captured variance of {result['num_solved']} predictions, each solved "
+        "for with all data, mean (worst).",
         "",
         "| kept by | " + " | ".join(f"{int(size):,}" for size in sizes) + " |",
         "|---|" + "---|" * len(sizes),
@@ -74,6 +88,42 @@ def burgers_table(result: dict[str, Any]) -> list[str]:
         shown = (f"{cell['mean']:.1%} ({cell['worst']:.1%})" for cell in cells.values())
         lines.append(f"| {title} | " + " | ".join(shown) + " |")
     return lines
+
+
+def trade_table(name: str, result: dict[str, Any]) -> list[str]:
+    """Ways to leave layers frozen: what they capture and what a gradient costs, the dearest first."""
+    ways = sorted(result["trade_off"], key=lambda way: -way["seconds_per_gradient"])
+    lines = [
+        f"**{name}**: {ways[0]['kept']:,} kept, chosen among the layers that may be sampled.",
+        "",
+        "| first sampled layer of branch, trunk | captured (worst) | milliseconds a gradient |",
+        "|---|---:|---:|",
+    ]
+    for way in ways:
+        captured = f"{way['captured']:.1%} ({way['captured_worst']:.1%})"
+        lines.append(f"| {', '.join(way['first_layers'])} | {captured} | {1e3 * way['seconds_per_gradient']:.2f} |")
+    return lines
+
+
+def trade_figure(trades: dict[str, Any]) -> Figure:
+    """Captured variance against the time of a gradient, one dot per way to leave layers frozen."""
+    figure = Figure(figsize=(4.9 * len(trades), 3.9), layout="constrained")
+    for axes, (name, result) in zip(figure.subplots(1, len(trades), squeeze=False)[0], trades.items(), strict=True):
+        ways = result["trade_off"]
+        seconds, captured = (np.array([way[key] for way in ways]) for key in ("seconds_per_gradient", "captured"))
+        order = np.argsort(seconds)
+        best = np.maximum.accumulate(captured[order])
+        axes.step(1e3 * seconds[order], 100 * best, where="post", color=BLUE, lw=1, label="most for the time")
+        axes.scatter(
+            1e3 * seconds, 100 * captured, color=ORANGE, marker="D", s=30, zorder=3, label="layers left frozen"
+        )
+        axes.set(
+            xlabel="Time of a gradient (ms)",
+            ylabel="Captured predictive variance (%)",
+            title=f"{name}, {ways[0]['kept']:,} kept",
+        )
+        axes.legend(fontsize="small", loc="lower right")
+    return figure
 
 
 def values_of(result: dict[str, Any], title: str, size: str, name: str) -> np.ndarray:
@@ -111,6 +161,8 @@ def evidence_figure(found: dict[str, Any]) -> Figure:
     figure = Figure(figsize=(3.4 + 4.4 * len(found), 3.9), layout="constrained")
     for axes, (name, result) in zip(figure.subplots(1, len(found), squeeze=False)[0], found.items(), strict=True):
         for title, (color, marker, _) in LINES.items():
+            if title.endswith("anchored"):
+                continue  # captured variance is about frozen parameters held at one value
             runs = [run for key, run in result["runs"].items() if key.startswith(f"{title} | ")]
             if runs:
                 captured, errors = (np.array([run[key] for run in runs]) for key in ("captured", "std_error"))

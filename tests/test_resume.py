@@ -42,6 +42,10 @@ CASES = {
         "sine_small",
         [*SMALL, "hmc.metric=curvature", "hmc.chains_at_once=one", "hmc.kernel=ghmc"],
     ),
+    "anchored, one chain at a time": (
+        "sine_small",
+        [*SMALL, "hmc.frozen=anchored", "hmc.num_anchor_steps=30", "hmc.chains_at_once=one"],
+    ),
 }
 
 

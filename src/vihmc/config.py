@@ -110,7 +110,7 @@ class SelectionConfig(Settings):
         0.01, description="Directions that change no variance by more than this part of it are left out."
     )
     growth: Annotated[float, Field(ge=0, le=1)] = Field(
-        0.02, description="How many are added at a time by `predictive`, as a part of those that are there."
+        0.05, description="How many are added at a time by `predictive`, as a part of those that are there."
     )
     give_up: Annotated[float, Field(ge=0, lt=1)] = Field(
         0.0,
