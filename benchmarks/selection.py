@@ -393,6 +393,7 @@ def trade_off(case: Case, q: MeanField, linear: Any, count: int) -> list[dict[st
     whole = None if linear.product is None else solve_variance(linear, points)
     depths = tuple(network.num_layers for network in (posterior.model.branch, posterior.model.trunk))
     for way in layers_allowed(posterior):
+        # The branch whole or frozen with any part of the trunk, or the same part of both: enough to see the trade.
         if way.starts[0] not in (0, depths[0]) and way.starts[1] != way.starts[0]:
             continue
         kept = choose_greedily(linear, count=count, growth=growth, among=way.is_allowed).order
