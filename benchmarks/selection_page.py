@@ -105,6 +105,10 @@ def trade_table(name: str, result: dict[str, Any]) -> list[str]:
     return lines
 
 
+KINDS = {(True, False): "branch alone", (False, True): "trunk alone", (True, True): "both, whole or in part"}
+SIDES = {"branch alone": (BLUE, "o"), "trunk alone": (ORANGE, "^"), "both, whole or in part": (GREEN, "D")}
+
+
 def trade_figure(trades: dict[str, Any]) -> Figure:
     """Captured variance against the time of a gradient, one dot per way to leave layers frozen."""
     figure = Figure(figsize=(4.9 * len(trades), 3.9), layout="constrained")
@@ -113,11 +117,15 @@ def trade_figure(trades: dict[str, Any]) -> Figure:
         seconds, captured = (np.array([way[key] for way in ways]) for key in ("seconds_per_gradient", "captured"))
         order = np.argsort(seconds)
         best = np.maximum.accumulate(captured[order])
-        axes.step(1e3 * seconds[order], 100 * best, where="post", color=BLUE, lw=1, label="most for the time")
-        axes.scatter(
-            1e3 * seconds, 100 * captured, color=ORANGE, marker="D", s=30, zorder=3, label="layers left frozen"
-        )
+        axes.step(1e3 * seconds[order], 100 * best, where="post", color=GREY, lw=1, label="most for the time")
+        kinds = np.array([KINDS[tuple(layers != "frozen" for layers in way["first_layers"])] for way in ways])
+        for kind, (color, marker) in SIDES.items():
+            chosen = kinds == kind
+            places = (1e3 * seconds[chosen], 100 * captured[chosen])
+            axes.scatter(*places, color=color, marker=marker, s=36, zorder=3, label=kind)
         axes.set(
+            xlim=(0, 1.1e3 * seconds.max()),
+            ylim=(0, 118 * captured.max()),
             xlabel="Time of a gradient (ms)",
             ylabel="Captured predictive variance (%)",
             title=f"{name}, {ways[0]['kept']:,} kept",
