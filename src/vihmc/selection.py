@@ -23,6 +23,7 @@ from vihmc.errors import InputError
 from vihmc.exchange import better, can_exchange, eliminate, exchange
 from vihmc.greedy import Greedy, choose_greedily
 from vihmc.linearised import Linearised
+from vihmc.solved import captured_by
 from vihmc.subspace import Subspace
 from vihmc.types import Key, Vector
 
@@ -101,15 +102,16 @@ def _choose_cheaper(
     """As many that leave more layers frozen, if there are any that lack no more than may be given up."""
     if config.give_up == 0:
         return kept
-    enough = linearised.captured(kept).mean - config.give_up
+    captured = captured_by(linearised, config)
+    enough = captured(kept).mean - config.give_up
     for way in allowed:
         if way.holds(kept):
             break
-        # All that is allowed together captures most: a cheap look before the long one.
-        if way.is_allowed.sum() < len(kept) or linearised.captured(np.flatnonzero(way.is_allowed)).mean < enough:
+        # All that is allowed together captures most: a look before the long one.
+        if way.is_allowed.sum() < len(kept) or captured(np.flatnonzero(way.is_allowed)).mean < enough:
             continue
         found = choose_greedily(linearised, count=len(kept), growth=config.growth, among=way.is_allowed).order
-        if linearised.captured(found).mean >= enough:
+        if captured(found).mean >= enough:
             return found
     return kept
 

@@ -10,6 +10,7 @@ serve to make them fast, as the preconditioner :math:`P = I + \hat A_S^\top \hat
 and it is known when to stop.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -47,13 +48,22 @@ class Bounds(NamedTuple):
 
 def find_captured(linearised: Linearised, kept: Int[np.ndarray, " kept"], config: SelectionConfig) -> Captured:
     """Share of the variance that these parameters hold: of all predictions, or solved for some if data are left out."""
+    return captured_by(linearised, config)(kept)
+
+
+def captured_by(linearised: Linearised, config: SelectionConfig) -> Callable[[Int[np.ndarray, " kept"]], Captured]:
+    """The same for one set after the other: what all parameters have is solved for once."""
     if linearised.product is None or linearised.left_out <= config.tolerance or config.num_solved == 0:
-        return linearised.captured(kept)
+        return linearised.captured
     points = spread_points(linearised, config.num_solved)
-    whole, of_kept = solve_variance(linearised, points), solve_variance(linearised, points, kept)
-    found = share_of(of_kept, whole)
-    # Products that are rounded too much for what the data know; then bounds do not meet, or are no numbers.
-    return found if found.left_out < _TRUSTED else linearised.captured(kept)
+    whole = solve_variance(linearised, points)
+
+    def captured(kept: Int[np.ndarray, " kept"]) -> Captured:
+        found = share_of(solve_variance(linearised, points, kept), whole)
+        # Products that are rounded too much for what the data know; then bounds do not meet, or are no numbers.
+        return found if found.left_out < _TRUSTED else linearised.captured(kept)
+
+    return captured
 
 
 def share_of(of_kept: Bounds, whole: Bounds) -> Captured:
