@@ -11,7 +11,7 @@ If the model is linear, :math:`\theta_c` is a draw of the posterior, with all co
 draw of their marginal, and the kept ones are sampled given that: **all chains together have the posterior exactly,
 whichever parameters are kept**. Of a network it is a draw of something near the posterior around the mode that the
 climb began at, and what HMC does for the kept parameters corrects it where they can. A draw of q, in contrast, knows of
-no correlation, and most of what the data know is in those.
+no correlation.
 """
 
 from collections.abc import Callable

@@ -73,12 +73,11 @@ def choose_greedily(
         growth: How many are added at a time, as a part of those that are there; one at a time if 0.
         among: Which parameters may be chosen; all of them if not given.
     """
-    whole = at_least_tiny(linearised.variance())
     columns = np.arange(linearised.data.shape[1]) if among is None else np.flatnonzero(among)
     count = columns.size if count is None else min(count, columns.size)
     is_large = (linearised.data.shape[0] + linearised.points.shape[0]) * columns.size > _MAX_DOUBLES
     dtype = jnp.float32 if is_large else linearised.points.dtype
-    whole = jnp.asarray(whole, dtype)
+    whole = jnp.asarray(at_least_tiny(linearised.variance()), dtype)
     # Copies, because what is updated gives up its memory.
     data, points = (
         jnp.array(array if among is None else array[:, columns], dtype, copy=True)

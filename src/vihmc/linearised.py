@@ -22,7 +22,8 @@ A^\top A`). If what is left out has no eigenvalue above `left_out`, then for **e
 
 because the part of it that belongs to S is a submatrix. It is a bound to mind: on the published spectra of the cone 512
 directions leave out eigenvalues up to 212, and put a share of 0.35 at 0.06. Sets chosen with them are nearly as good
-all the same (0.49 where an exact choice has 0.53): it is the number that is to be read with care, not the choice.
+all the same (0.49 where an exact choice has 0.53): the directions are for choosing, and the number that is reported is
+solved for with all data (:mod:`vihmc.solved`).
 """
 
 import math

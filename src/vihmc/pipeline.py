@@ -213,20 +213,7 @@ def infer(
         use_inputs=use_inputs,
     )
     key_hmc = _stage_keys(config)[3]
-    anchored = None
-    if is_anchored(subspace, config.hmc):
-        with observer.stage("frozen", config.hmc.num_chains):
-            anchored = draw_anchored(
-                posterior,
-                fitted.q,
-                config.vi,
-                jax.random.fold_in(key_hmc, _STREAM_ANCHORED),
-                num_chains=config.hmc.num_chains,
-                num_steps=config.hmc.num_anchor_steps,
-                at_once=config.hmc.chains_at_once == "all",
-                on_chain=observer.on_chain,
-                checkpoints=journal,
-            )
+    anchored = _find_anchored(posterior, fitted.q, subspace, config, key_hmc, observer, journal)
     with observer.stage("hmc", config.hmc.num_warmup + config.hmc.num_draws):
         chains = journal.chains("hmc", of_all=differs_per_chain(subspace, config.hmc))
         sampled = sample_subspace(
@@ -240,6 +227,32 @@ def infer(
             journal=chains,
         )
     return Inference(posterior, fitted, scores, sampled, captured)
+
+
+def _find_anchored(
+    posterior: Posterior,
+    q: MeanField,
+    subspace: Subspace,
+    config: MethodConfig,
+    rng_key: Key,
+    observer: Observer,
+    journal: Journal,
+) -> Array | None:
+    """What each chain holds the frozen parameters at, if that has to be found beforehand."""
+    if not is_anchored(subspace, config.hmc):
+        return None
+    with observer.stage("frozen", config.hmc.num_chains):
+        return draw_anchored(
+            posterior,
+            q,
+            config.vi,
+            jax.random.fold_in(rng_key, _STREAM_ANCHORED),
+            num_chains=config.hmc.num_chains,
+            num_steps=config.hmc.num_anchor_steps,
+            at_once=config.hmc.chains_at_once == "all",
+            on_chain=observer.on_chain,
+            checkpoints=journal,
+        )
 
 
 class Choice(NamedTuple):
