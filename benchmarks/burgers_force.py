@@ -18,14 +18,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from vihmc.config_files import build_config, load_preset
-from vihmc.laplace import curvature_std
+from vihmc.config.files import build_config, load_preset
+from vihmc.data import build_problem
+from vihmc.fit.laplace import curvature_std
 from vihmc.memory import peak_memory_gb
-from vihmc.operator import OperatorPosterior
-from vihmc.pairs import gram_form
-from vihmc.problems import build_problem
-from vihmc.sensitivity import exact_sum_of_squares
-from vihmc.subspace import Subspace, whole_space
+from vihmc.posterior.operator import OperatorPosterior
+from vihmc.posterior.pairs import gram_form
+from vihmc.posterior.subspace import Subspace, whole_space
+from vihmc.selection.sensitivity import exact_sum_of_squares
 
 REPEATS = 9
 RESULTS = Path(__file__).parent / "results" / "burgers_force.json"

@@ -19,13 +19,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from vihmc import infer
-from vihmc.calibration import LEVELS, Share, coverage, predictions, ranks, simulate, uniformity
-from vihmc.config import MethodConfig, SamplerConfig, SelectionConfig, SensitivityConfig, VIConfig
+from vihmc.config.method import MethodConfig, SamplerConfig, SelectionConfig, SensitivityConfig, VIConfig
+from vihmc.config.problems import SineConfig
+from vihmc.data import build_problem
+from vihmc.diagnostics.calibration import LEVELS, Share, coverage, predictions, ranks, simulate, uniformity
 from vihmc.pipeline import sample_everything, sample_subspace
-from vihmc.posterior import Posterior
-from vihmc.problem_config import SineConfig
-from vihmc.problems import build_problem
-from vihmc.subspace import Subspace
+from vihmc.posterior.density import Posterior
+from vihmc.posterior.subspace import Subspace
 
 RESULTS = Path(__file__).parent / "results"
 METHODS = ("VI", "frozen at the mean", "frozen per chain", "frozen, anchored", "all sampled")

@@ -15,12 +15,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from vihmc.config_files import build_config, load_preset
-from vihmc.problems import build_problem
+from vihmc.config.files import build_config, load_preset
+from vihmc.data import build_problem
+from vihmc.posterior.subspace import Subspace, whole_space
 from vihmc.samplers.chains import init_chains, run_chains
 from vihmc.samplers.hmc import hmc
 from vihmc.samplers.kernel import Tuning
-from vihmc.subspace import Subspace, whole_space
 
 NUM_STEPS, NUM_DRAWS, REPEATS, STEP_SIZE = 1000, 20, 30, 1e-4
 

@@ -26,23 +26,30 @@ import blackjax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 
-from vihmc import laplace, predict, sensitivity, vi  # noqa: E402
-from vihmc.assessment import find_probe  # noqa: E402
-from vihmc.config import SamplerConfig, SelectionConfig  # noqa: E402
-from vihmc.config_files import build_config, load_preset  # noqa: E402
-from vihmc.diagnostics import assess  # noqa: E402
-from vihmc.linearised import linearise  # noqa: E402
+from vihmc import predict  # noqa: E402
+from vihmc.config.files import build_config, load_preset  # noqa: E402
+from vihmc.config.method import SamplerConfig, SelectionConfig  # noqa: E402
+from vihmc.data import Problem, build_problem, resolve_problem  # noqa: E402
+from vihmc.diagnostics.convergence import assess  # noqa: E402
+from vihmc.fit import (
+    laplace,
+    vi,
+)
 from vihmc.models.mlp import MLP  # noqa: E402
-from vihmc.posterior import Posterior  # noqa: E402
-from vihmc.problems import Problem, build_problem, resolve_problem  # noqa: E402
+from vihmc.posterior.density import Posterior  # noqa: E402
+from vihmc.posterior.subspace import whole_space  # noqa: E402
+from vihmc.runs.assessment import find_probe  # noqa: E402
+from vihmc.runs.storage import load_fit_of  # noqa: E402
 from vihmc.samplers.chains import init_chains  # noqa: E402
 from vihmc.samplers.loop import run_chunk, start_loop  # noqa: E402
 from vihmc.samplers.sample import build_kernel  # noqa: E402
+from vihmc.samplers.target import Target  # noqa: E402
 from vihmc.samplers.warmup import warm_up  # noqa: E402
-from vihmc.selection import select  # noqa: E402
-from vihmc.storage import load_fit_of  # noqa: E402
-from vihmc.subspace import whole_space  # noqa: E402
-from vihmc.target import Target  # noqa: E402
+from vihmc.selection.linear_model import linearise  # noqa: E402
+from vihmc.selection.rules import (
+    select,
+    sensitivity,
+)
 
 RESULTS, DOCS = Path(__file__).parent / "results", Path(__file__).parent.parent / "docs"
 TARGET_ESS = 400
@@ -311,7 +318,7 @@ def table() -> None:
     from matplotlib.figure import Figure
     from matplotlib.ticker import NullFormatter
 
-    from vihmc.style import BLUE, GREY, RED, finish
+    from vihmc.report.style import BLUE, GREY, RED, finish
 
     found = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(RESULTS.glob("samplers_*.json"))]
     lines = [

@@ -27,24 +27,27 @@ from vihmc.devices import use_cores
 
 use_cores()
 
-from vihmc import predict, sensitivity  # noqa: E402
-from vihmc.anchored import draw_anchored  # noqa: E402
-from vihmc.assessment import find_probe  # noqa: E402
-from vihmc.config import Config, SamplerConfig, SelectionConfig  # noqa: E402
-from vihmc.config_files import build_config, load_preset  # noqa: E402
-from vihmc.costs import layers_allowed  # noqa: E402
-from vihmc.diagnostics import assess  # noqa: E402
-from vihmc.evaluation import choose_for, rms  # noqa: E402
-from vihmc.greedy import choose_greedily  # noqa: E402
-from vihmc.linearised import linearise  # noqa: E402
-from vihmc.mean_field import MeanField  # noqa: E402
+from vihmc import predict  # noqa: E402
+from vihmc.config.files import build_config, load_preset  # noqa: E402
+from vihmc.config.method import Config, SamplerConfig, SelectionConfig  # noqa: E402
+from vihmc.data import Problem, build_problem, resolve_problem  # noqa: E402
+from vihmc.diagnostics.convergence import assess  # noqa: E402
+from vihmc.fit.perturbed_map import draw_anchored  # noqa: E402
 from vihmc.memory import peak_memory_gb  # noqa: E402
 from vihmc.pipeline import sample_everything, sample_subspace  # noqa: E402
-from vihmc.problems import Problem, build_problem, resolve_problem  # noqa: E402
-from vihmc.selection import select  # noqa: E402
-from vihmc.solved import share_of, solve_variance, spread_points  # noqa: E402
-from vihmc.storage import load_fit_of  # noqa: E402
-from vihmc.subspace import Subspace  # noqa: E402
+from vihmc.posterior.layer_costs import layers_allowed  # noqa: E402
+from vihmc.posterior.mean_field import MeanField  # noqa: E402
+from vihmc.posterior.subspace import Subspace  # noqa: E402
+from vihmc.runs.assessment import find_probe  # noqa: E402
+from vihmc.runs.evaluation import choose_for, rms  # noqa: E402
+from vihmc.runs.storage import load_fit_of  # noqa: E402
+from vihmc.selection.captured_variance import share_of, solve_variance, spread_points  # noqa: E402
+from vihmc.selection.linear_model import linearise  # noqa: E402
+from vihmc.selection.rules import (
+    select,
+    sensitivity,
+)
+from vihmc.selection.search import choose_greedily  # noqa: E402
 
 REPEATS = 9
 RESULTS, DOCS = Path(__file__).parent / "results", Path(__file__).parent.parent / "docs"

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
-from vihmc.style import BLUE, GREEN, GREY, ORANGE, RED, finish
+from vihmc.report.style import BLUE, GREEN, GREY, ORANGE, RED, finish
 
 BLACK = "#000000"
 LINES = {

@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 
 from linear import linear_apply
-from vihmc.cli import main
-from vihmc.posterior import Posterior
+from vihmc.cli.app import main
+from vihmc.posterior.density import Posterior
 
 Z_LIMIT = 5.0
 

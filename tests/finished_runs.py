@@ -12,7 +12,7 @@ from pathlib import Path
 import jax
 import pytest
 
-from vihmc.cli import main
+from vihmc.cli.app import main
 
 CHAINS = ("num_chains=4", "num_draws=40", "num_warmup=20", "kernel=hmc", "metric=q", "step_size=0.02", "jitter=0.5")
 SETTINGS = (

@@ -1,6 +1,6 @@
 """Journals for tests: they remember every state that was kept, or break off at one."""
 
-from vihmc.checkpoints import Checkpoints
+from vihmc.checkpointing import Checkpoints
 from vihmc.samplers.chains import ChainJournal
 
 

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
+from vihmc.config.problems import BurgersConfig
+from vihmc.data import build_problem
+from vihmc.data.problem import Grid
 from vihmc.errors import InputError
-from vihmc.problem_config import BurgersConfig
-from vihmc.problems import build_problem
-from vihmc.problems.burgers import cache_name, generate, load_file, load_generated
-from vihmc.problems.burgers_solver import SPECTRA, interpolate, random_fields, solve
-from vihmc.problems.problem import Grid
+from vihmc.paper.burgers import cache_name, generate, load_file, load_generated
+from vihmc.paper.burgers_solver import SPECTRA, interpolate, random_fields, solve
 
 SMALL = BurgersConfig(
     num_training=3, num_validation=2, num_times=6, num_positions=9, num_modes=32, time_step=0.05, num_waves=1

@@ -135,7 +135,7 @@ def test_no_command_shows_the_help(command):
 def test_help_does_not_load_jax():
     code = (
         "import sys; sys.argv = ['vihmc', 'run', '--help']\n"
-        "from vihmc.cli import main\n"
+        "from vihmc.cli.app import main\n"
         "try: main()\n"
         "except SystemExit: pass\n"
         "assert not {'jax', 'numpy', 'matplotlib'} & set(sys.modules)"

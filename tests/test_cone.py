@@ -17,21 +17,22 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from vihmc.assessment import find_probe
-from vihmc.config_files import build_config, load_preset
-from vihmc.console import print_outcome
+from vihmc.cli.console import print_outcome
+from vihmc.config.files import build_config, load_preset
+from vihmc.config.problems import ConeConfig
+from vihmc.data import build_problem
+from vihmc.paper import cone_flow
 from vihmc.errors import InputError
-from vihmc.journal import Journal
-from vihmc.leave_out import leave_out
+from vihmc.paper.cone import NO_FILES, STAND_IN, TABLE_FILE
+from vihmc.paper.cone_data import CHECKSUMS, Records, load_directory, load_file, tabulate
+from vihmc.paper.cone_reports import is_among, predict_linear, rms_error
+from vihmc.paper.leave_out import leave_out
+from vihmc.paper.tfrecord import DamagedRecordError, crc32c, masked_crc32c, read_examples
 from vihmc.pipeline import Observer
-from vihmc.posterior import Posterior
-from vihmc.problem_config import ConeConfig
-from vihmc.problems import build_problem, cone_flow
-from vihmc.problems.cone import NO_FILES, STAND_IN, TABLE_FILE
-from vihmc.problems.cone_data import CHECKSUMS, Records, load_directory, load_file, tabulate
-from vihmc.problems.cone_reports import is_among, predict_linear, rms_error
-from vihmc.problems.tfrecord import DamagedRecordError, crc32c, masked_crc32c, read_examples
-from vihmc.subspace import whole_space
+from vihmc.posterior.density import Posterior
+from vihmc.posterior.subspace import whole_space
+from vihmc.runs.assessment import find_probe
+from vihmc.runs.journal import Journal
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "cone"
 needs_files = pytest.mark.skipif(not DATA.is_dir(), reason="the published files are not part of the project")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from vihmc.errors import InputError
-from vihmc.problems.cone_flow import (
+from vihmc.paper.cone_flow import (
     GrowthTable,
     ThreeWaveSettings,
     cone_edge,
@@ -16,9 +16,9 @@ from vihmc.problems.cone_flow import (
     solve_boundary_layer,
     solve_cone_flow,
 )
-from vihmc.problems.cone_flow.growth import DISTANCES, FREQUENCIES_KHZ, WAVENUMBERS
-from vihmc.problems.cone_flow.stability import BULK, STOKES, collocation, spatial_mode, temporal_mode, wave_operator
-from vihmc.problems.cone_flow.three_wave import exchange, inflow_amplitudes, inflow_energies, march
+from vihmc.paper.cone_flow.growth import DISTANCES, FREQUENCIES_KHZ, WAVENUMBERS
+from vihmc.paper.cone_flow.stability import BULK, STOKES, collocation, spatial_mode, temporal_mode, wave_operator
+from vihmc.paper.cone_flow.three_wave import exchange, inflow_amplitudes, inflow_energies, march
 
 RANKINE = 5 / 9
 MALIK_SUTHERLAND = 198.6 * RANKINE

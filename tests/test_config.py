@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vihmc.config import Config
-from vihmc.config_files import build_config, load_preset, merge, parse_override, read_toml, to_toml
+from vihmc.config.files import build_config, load_preset, merge, parse_override, read_toml, to_toml
+from vihmc.config.method import Config
+from vihmc.config.presets import PRESETS, known_problems
 from vihmc.errors import InputError
-from vihmc.presets import PRESETS, known_problems
 
 
 @pytest.mark.parametrize(("problem", "preset"), list(itertools.product(known_problems(), PRESETS)))

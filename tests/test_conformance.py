@@ -21,12 +21,12 @@ from blackjax.mcmc.metrics import LowRankInverseMassMatrix, default_metric
 from jax.tree_util import Partial
 
 from vihmc import SamplerConfig
+from vihmc.posterior.shards import ShardedDensity
 from vihmc.samplers import run_chains, sample
 from vihmc.samplers.chains import init_chains
 from vihmc.samplers.hmc import hmc
 from vihmc.samplers.integrators import INTEGRATORS
 from vihmc.samplers.sample import KERNELS
-from vihmc.shards import ShardedDensity
 
 Z_LIMIT = 5.0
 BIAS = {"mclmc": 0.05}

@@ -12,12 +12,12 @@ import pytest
 
 from conftest import Z_LIMIT
 from vihmc import infer
-from vihmc.calibration import coverage, ranks, simulate, uniformity
-from vihmc.config import MethodConfig, SamplerConfig, SelectionConfig, VIConfig
-from vihmc.diagnostics import assess
-from vihmc.mean_field import MeanField
+from vihmc.config.method import MethodConfig, SamplerConfig, SelectionConfig, VIConfig
+from vihmc.diagnostics.calibration import coverage, ranks, simulate, uniformity
+from vihmc.diagnostics.convergence import assess
 from vihmc.pipeline import sample_subspace
-from vihmc.subspace import Subspace
+from vihmc.posterior.mean_field import MeanField
+from vihmc.posterior.subspace import Subspace
 
 KEPT = np.array([0, 1, 3])
 

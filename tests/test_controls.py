@@ -34,13 +34,13 @@ DROPS_REJECTED = """
 
 CONTROLS = {
     "KL swapped": Control(
-        "mean_field.py",
+        "posterior/mean_field.py",
         "return gaussian_kl(of_mean=q.mean, of_std=q.std, from_mean=zero, from_std=prior_std)",
         "return gaussian_kl(of_mean=zero, of_std=prior_std, from_mean=q.mean, from_std=q.std)",
         ("test_vi.py::test_fit_finds_the_closed_form_optimum",),
     ),
     "KL scaled by the batch": Control(
-        "vi.py",
+        "fit/vi.py",
         "return config.kl_weight * divergence - jnp.mean(log_likelihood)",
         "return (config.batch_size or 30) / 30 * config.kl_weight * divergence - jnp.mean(log_likelihood)",
         ("test_vi.py::test_minibatches_have_the_optimum_of_all_data",),
@@ -52,31 +52,31 @@ CONTROLS = {
         ("test_contract.py::test_rejections_count",),
     ),
     "noise variance read as std": Control(
-        "posterior.py",
+        "posterior/density.py",
         "return log_normal(self.targets - self.predict(theta, self.inputs), std=self.noise_std)",
         "return log_normal(self.targets - self.predict(theta, self.inputs), std=self.noise_std**2)",
         ("test_posterior.py::test_log_density_is_the_sum_of_normal_log_densities", "test_contract.py"),
     ),
     "prior forgotten in the restricted density": Control(
-        "posterior.py",
+        "posterior/density.py",
         "return subspace.restrict(self.log_density)",
         "return subspace.restrict(self.log_likelihood)",
         ("test_samplers.py::test_draws_have_the_moments_of_the_conditional_posterior",),
     ),
     "prior forgotten for an operator": Control(
-        "restricted.py",
+        "posterior/cached_layers.py",
         "return self._log_prior(position) + self._log_likelihood(_misfit(position, self))",
         "return self._log_likelihood(_misfit(position, self))",
         ("test_operator.py::test_a_restricted_density_is_that_of_the_whole_with_the_rest_frozen",),
     ),
     "selection off by one": Control(
-        "selection.py",
+        "selection/rules.py",
         "return int(np.sum(captured <= threshold + _SLACK))",
         "return int(np.sum(captured <= threshold + _SLACK)) + 1",
         ("test_subspace.py::test_the_papers_rule_leaves_out_the_parameter_that_crosses",),
     ),
     "kept ones not told what is frozen": Control(
-        "target.py",
+        "samplers/target.py",
         "return log_density(space.held_at(center).embed(position))",
         "return log_density(space.embed(position))",
         ("test_frozen.py::test_the_mixture_over_chains_is_the_exact_one",),

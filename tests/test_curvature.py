@@ -8,12 +8,12 @@ from jax.tree_util import Partial
 
 from test_samplers import z_scores
 from test_weighted import Case
-from vihmc.config import SamplerConfig
-from vihmc.curvature import gauss_newton_product, leading_eigenpairs, whiten
+from vihmc.config.method import SamplerConfig
 from vihmc.errors import InputError
-from vihmc.mean_field import MeanField
 from vihmc.pipeline import sample_subspace
-from vihmc.subspace import Subspace
+from vihmc.posterior.gauss_newton import gauss_newton_product, leading_eigenpairs, whiten
+from vihmc.posterior.mean_field import MeanField
+from vihmc.posterior.subspace import Subspace
 
 
 def test_leading_eigenpairs_are_those_of_the_matrix(x64):

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from vihmc.errors import InputError
-from vihmc.layout import ParamLayout
 from vihmc.models.deeponet import DeepONet
 from vihmc.models.features import PeriodicFeatures
 from vihmc.models.mlp import MLP
+from vihmc.posterior.layout import ParamLayout
 
 
 def num_params(model):

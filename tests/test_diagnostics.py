@@ -4,8 +4,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from vihmc.config import SamplerConfig
-from vihmc.diagnostics import (
+from vihmc.config.method import SamplerConfig
+from vihmc.diagnostics.convergence import (
     assess,
     describe_transitions,
     effective_draws,

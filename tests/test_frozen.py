@@ -13,22 +13,22 @@ import pytest
 import vihmc
 from conftest import Z_LIMIT, LinearGaussian
 from remembering import Remembering
-from vihmc.anchored import draw_anchored
-from vihmc.config import SamplerConfig, VIConfig
-from vihmc.config_files import build_config, load_preset
-from vihmc.diagnostics import assess
+from vihmc.config.files import build_config, load_preset
+from vihmc.config.method import SamplerConfig, VIConfig
+from vihmc.data import build_problem
+from vihmc.diagnostics.convergence import assess
 from vihmc.errors import InputError
-from vihmc.mean_field import MeanField
-from vihmc.mode import climb
+from vihmc.fit.map import climb
+from vihmc.fit.perturbed_map import draw_anchored
 from vihmc.models.deeponet import DeepONet
 from vihmc.models.mlp import MLP
-from vihmc.operator import OperatorPosterior
 from vihmc.pipeline import sample_subspace
-from vihmc.problems import build_problem
+from vihmc.posterior.mean_field import MeanField
+from vihmc.posterior.operator import OperatorPosterior
+from vihmc.posterior.subspace import Subspace
 from vihmc.samplers.chains import init_chains
 from vihmc.samplers.sample import build_kernel
-from vihmc.subspace import Subspace
-from vihmc.target import Target
+from vihmc.samplers.target import Target
 
 NUM_CHAINS = 3000
 KEPT = np.array([0, 3])
@@ -116,7 +116,7 @@ def test_anchors_that_are_not_moved_are_noticed(x64, few_data, monkeypatch, faul
     if fault == "data stay":
         monkeypatch.setattr(type(few_data.posterior), "moved", lambda self, noise: self)
     else:
-        monkeypatch.setattr("vihmc.anchored.climb", lambda *arguments, prior_mean: climb(*arguments))
+        monkeypatch.setattr("vihmc.fit.perturbed_map.climb", lambda *arguments, prior_mean: climb(*arguments))
     jax.clear_caches()
     with pytest.raises(AssertionError):
         check_draws_of_the_posterior(few_data, anchor(few_data))

@@ -19,11 +19,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from vihmc import runs
-from vihmc.cli import main
-from vihmc.config import Config
-from vihmc.config_files import build_config, load_preset, read_toml, to_toml
-from vihmc.presets import known_problems
+from vihmc.cli import runs
+from vihmc.cli.app import main
+from vihmc.config.files import build_config, load_preset, read_toml, to_toml
+from vihmc.config.method import Config
+from vihmc.config.presets import known_problems
 
 FUZZ = settings(
     deadline=None,

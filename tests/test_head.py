@@ -7,20 +7,20 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from vihmc.config import SamplerConfig
-from vihmc.curvature import whiten
+from vihmc.config.method import SamplerConfig
 from vihmc.errors import InputError
-from vihmc.head import IntegratedHead
-from vihmc.lanes import MAX_OBSERVATIONS, MAX_WIDTH, MIN_CHAINS, LanesDensity, is_narrow
-from vihmc.mean_field import MeanField
 from vihmc.models.features import Scaling
 from vihmc.models.mlp import MLP
 from vihmc.models.standardised import Standardised
+from vihmc.models.vectorised import MAX_OBSERVATIONS, MAX_WIDTH, MIN_CHAINS, LanesDensity, is_narrow
 from vihmc.pipeline import sample_subspace
-from vihmc.posterior import Posterior, restrict_in_lanes
+from vihmc.posterior.density import Posterior, restrict_in_lanes
+from vihmc.posterior.gauss_newton import whiten
+from vihmc.posterior.mean_field import MeanField
+from vihmc.posterior.subspace import Subspace, whole_space
 from vihmc.samplers.integrators import INTEGRATORS, choose_integrator
-from vihmc.subspace import Subspace, whole_space
-from vihmc.target import Target, find_head
+from vihmc.samplers.marginal_last_layer import IntegratedHead
+from vihmc.samplers.target import Target, find_head
 
 
 def make_posterior(*, widths=(2, 4, 3, 2), output_bias=True, prior_std=0.7, noise_std=(0.3, 0.5), n=7):
@@ -265,7 +265,7 @@ def test_float32_is_good_to_a_few_thousandths_of_a_nat():
 @pytest.mark.slow
 def test_chains_without_the_last_layer_have_the_posterior_of_chains_with_it():
     """A hard comparison needs long chains; moments of predictions agree within 5 Monte Carlo errors, 8 z-values."""
-    from vihmc.diagnostics import assess
+    from vihmc.diagnostics.convergence import assess
     from vihmc.predict import evaluate
 
     posterior = make_posterior(widths=(1, 3, 1), noise_std=(0.3,), prior_std=1.0)

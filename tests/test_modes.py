@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from test_diagnostics import autoregressive
-from vihmc.modes import find_modes
+from vihmc.diagnostics.modes import find_modes
 
 CURVES = np.random.default_rng(0).normal(size=(3, 50))
 

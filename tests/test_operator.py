@@ -7,16 +7,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from vihmc.config import SensitivityConfig
+from vihmc.config.method import SensitivityConfig
 from vihmc.errors import InputError
 from vihmc.models.deeponet import DeepONet, Factors
 from vihmc.models.features import PeriodicFeatures, Scaling
 from vihmc.models.mlp import MLP
-from vihmc.operator import OperatorPosterior
-from vihmc.pairs import factorise, gram_form, half_squared_error, residual_form
-from vihmc.posterior import log_normal
-from vihmc.sensitivity import score
-from vihmc.subspace import Subspace, whole_space
+from vihmc.posterior.density import log_normal
+from vihmc.posterior.operator import OperatorPosterior
+from vihmc.posterior.pairs import factorise, gram_form, half_squared_error, residual_form
+from vihmc.posterior.subspace import Subspace, whole_space
+from vihmc.selection.sensitivity import score
 
 MODEL = DeepONet(MLP((4, 6, 5, 3)), MLP((5, 6, 5, 3)), True, None, PeriodicFeatures(column=1))
 
@@ -61,7 +61,7 @@ LEAVES = {
 @pytest.mark.parametrize("which", LEAVES)
 def test_a_restricted_density_is_that_of_the_whole_with_the_rest_frozen(x64, which, monkeypatch):
     # Eleven locations in three chunks of four: the last one is padded.
-    monkeypatch.setattr("vihmc.restricted._CHUNK_BYTES", 1200)
+    monkeypatch.setattr("vihmc.posterior.cached_layers._CHUNK_BYTES", 1200)
     posterior = build()
     center = start(posterior)
     names = posterior.layout.names
@@ -206,7 +206,7 @@ def test_chunks_of_the_residual_form_cover_every_row(x64, monkeypatch):
     factors = Factors(jnp.asarray(branch), jnp.asarray(trunk), jnp.asarray(0.3))
     exact = 0.5 * np.sum((branch @ trunk.T + 0.3 - targets) ** 2)
     for rows in (1, 7, 399, 400):
-        monkeypatch.setattr("vihmc.pairs._CHUNK_BYTES", rows * 1500 * 8)
+        monkeypatch.setattr("vihmc.posterior.pairs._CHUNK_BYTES", rows * 1500 * 8)
         np.testing.assert_allclose(residual_form(factors, factorise(targets, np.float64)), exact, rtol=1e-12)
 
 

@@ -14,19 +14,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vihmc.config_files import build_config, load_preset, read_toml
+from vihmc.config.files import build_config, load_preset, read_toml
+from vihmc.config.problems import DeepONetConfig, MLPConfig
+from vihmc.data import build_problem, resolve_problem
+from vihmc.data.columns import choose_names, load_regression
+from vihmc.data.csv_columns import parse_csv
+from vihmc.data.data_file import read_data_file
+from vihmc.data.own_data import split_rows
+from vihmc.data.starter import starter_toml
 from vihmc.errors import InputError
-from vihmc.evaluation import run_problem
 from vihmc.models.features import Scaling, is_constant
 from vihmc.models.standardised import Standardised
 from vihmc.pipeline import infer
-from vihmc.problem_config import DeepONetConfig, MLPConfig
-from vihmc.problems import build_problem, resolve_problem
-from vihmc.problems.columns import choose_names, load_regression
-from vihmc.problems.csv_columns import parse_csv
-from vihmc.problems.data_file import read_data_file
-from vihmc.problems.own_data import split_rows
-from vihmc.starter import starter_toml
+from vihmc.runs.evaluation import run_problem
 
 SHORT = (
     "vi.map_steps=200",

@@ -76,7 +76,7 @@ def test_bad_chains_are_left_out_only_on_request(x64):
     posterior = vihmc.Posterior.of(apply, jnp.zeros(1), np.ones((1, 1)), np.zeros((1, 1)), prior_std=1e3, noise_std=1.0)
     settings = {"kernel": "hmc", "metric": "identity", "step_size": 1.0, "num_chains": 16, "num_warmup": 0}
     settings |= {"trajectory": "fixed", "num_integration_steps": 1, "num_draws": 50}
-    q = vihmc.vi.MeanField(jnp.array([1.0]), jnp.array([2.0]))
+    q = vihmc.posterior.mean_field.MeanField(jnp.array([1.0]), jnp.array([2.0]))
     kept, dropped = (
         sample_everything(posterior, q, vihmc.SamplerConfig(**settings, drop_bad_chains=drop), jax.random.key(0))
         for drop in (False, True)

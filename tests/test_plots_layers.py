@@ -6,10 +6,10 @@ import jax
 import numpy as np
 import pytest
 
-from vihmc.layout import ParamLayout
 from vihmc.models.deeponet import DeepONet
 from vihmc.models.mlp import MLP
-from vihmc.plots_layers import has_layers, layers
+from vihmc.posterior.layout import ParamLayout
+from vihmc.report.plots_layers import has_layers, layers
 
 SIZES = {"num_sensors": 3, "num_coordinates": 2, "latent_size": 4}
 DEPTHS = {"branch_width": 5, "branch_depth": 2, "trunk_width": 6, "trunk_depth": 3}

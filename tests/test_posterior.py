@@ -8,9 +8,9 @@ from scipy import stats
 
 from linear import linear_apply
 from vihmc import InputError
-from vihmc.layout import ParamLayout
 from vihmc.models.mlp import MLP
-from vihmc.posterior import Posterior
+from vihmc.posterior.density import Posterior
+from vihmc.posterior.layout import ParamLayout
 
 
 def test_log_density_is_the_sum_of_normal_log_densities(precision, linear_gaussian):

@@ -9,20 +9,20 @@ import numpy as np
 import pytest
 
 from test_weighted import Case
-from vihmc import laplace, sensitivity, vi
-from vihmc.checkpoints import Checkpoints
-from vihmc.config import MethodConfig, SelectionConfig, SensitivityConfig, VIConfig
-from vihmc.costs import layers_allowed
+from vihmc.checkpointing import Checkpoints
+from vihmc.config.method import MethodConfig, SelectionConfig, SensitivityConfig, VIConfig
 from vihmc.errors import InputError
-from vihmc.exchange import eliminate, exchange
-from vihmc.greedy import LEAST_SHARE, choose_greedily
-from vihmc.linearised import linearise
+from vihmc.fit import laplace, vi
 from vihmc.models.mlp import MLP
-from vihmc.operator import OperatorPosterior
 from vihmc.pipeline import choose
-from vihmc.posterior import Posterior
-from vihmc.selection import select
-from vihmc.solved import find_captured, solve_variance, spread_points
+from vihmc.posterior.density import Posterior
+from vihmc.posterior.layer_costs import layers_allowed
+from vihmc.posterior.operator import OperatorPosterior
+from vihmc.selection.captured_variance import find_captured, solve_variance, spread_points
+from vihmc.selection.exchange import eliminate, exchange
+from vihmc.selection.linear_model import linearise
+from vihmc.selection.rules import select, sensitivity
+from vihmc.selection.search import LEAST_SHARE, choose_greedily
 
 KEY = jax.random.key(5)
 
@@ -147,7 +147,7 @@ def test_a_solution_knows_how_far_it_came(x64, monkeypatch):
     posterior, mean, inputs = network(400)
     config = SelectionConfig(num_exact=1, num_directions=4)
     few, exact = (linearise(posterior, mean, inputs, one, KEY) for one in (config, SelectionConfig()))
-    monkeypatch.setattr("vihmc.solved._MAX_STEPS", 2)
+    monkeypatch.setattr("vihmc.selection.captured_variance._MAX_STEPS", 2)
     jax.clear_caches()
     found, right = solve_variance(few, np.arange(14)), exact.variance()
     assert found.relative > 0.01

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from vihmc.cli.progress import RunObserver, StageProgress, clock, monitor_table, read_progress
 from vihmc.errors import InputError
-from vihmc.first_stage import VIInfo
-from vihmc.progress import RunObserver, StageProgress, clock, monitor_table, read_progress
-from vihmc.run_directory import locked
+from vihmc.fit.result import VIInfo
+from vihmc.runs.directory import locked
 from vihmc.samplers.kernel import StepInfo
 
 
@@ -18,7 +18,7 @@ def clocks(monkeypatch):
     class Clock:
         now = 100.0
 
-    monkeypatch.setattr("vihmc.progress.time.monotonic", lambda: Clock.now)
+    monkeypatch.setattr("vihmc.cli.progress.time.monotonic", lambda: Clock.now)
     return Clock
 
 

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from finished_runs import copy_run, shared_run
-from vihmc.config_files import build_config, load_preset, read_toml
+from vihmc.config.files import build_config, load_preset, read_toml
 from vihmc.errors import InputError
-from vihmc.pages.compare import compare_runs, comparison_table, write_comparison
-from vihmc.pages.compare_page import build_comparison
-from vihmc.pages.finished import FinishedRun, Tree, read_run
-from vihmc.pages.formats import show_share
-from vihmc.pages.report import build_report, write_report
-from vihmc.pages.report_setup import find_command
+from vihmc.report.compare import compare_runs, comparison_table, write_comparison
+from vihmc.report.compare_page import build_comparison
+from vihmc.report.finished import FinishedRun, Tree, read_run
+from vihmc.report.formats import show_share
+from vihmc.report.report import build_report, write_report
+from vihmc.report.report_setup import find_command
 
 VOID = {"img", "link", "meta"}
 HOSTILE = """</style><script>alert("1")</script><img src=x onerror='alert(1)'>&amp;"""

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from finished_runs import copy_run, shared_run
-from vihmc.pages.compare import compare_runs, write_comparison
+from vihmc.report.compare import compare_runs, write_comparison
 
 WIDTHS = {"phone": 390, "desk": 1440}
 PAPER = 794

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from conftest import Z_LIMIT
-from vihmc.diagnostics import assess
+from vihmc.diagnostics.convergence import assess
 
 pytestmark = pytest.mark.statistics
 
@@ -20,8 +20,8 @@ import numpy as np
 jax.config.update("jax_num_cpu_devices", int(sys.argv[1]))
 
 from vihmc import infer
-from vihmc.config_files import build_config, load_preset
-from vihmc.problems import build_problem
+from vihmc.config.files import build_config, load_preset
+from vihmc.data import build_problem
 
 for precision in ("float32", "float64"):
     with jax.enable_x64(precision == "float64"):

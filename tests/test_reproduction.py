@@ -6,17 +6,17 @@ import signal
 import numpy as np
 import pytest
 
-import vihmc.runs
+import vihmc.cli.runs
 from vihmc.errors import InputError, Interrupted
-from vihmc.evaluation import HMC, VI, VIHMC
-from vihmc.problems.sine import TABLE_1
-from vihmc.reproduction import plans, rules, threshold
-from vihmc.reproduction.page import assets, write_page, write_study
-from vihmc.reproduction.reproduce import reproduce
-from vihmc.reproduction.robustness import overlap
-from vihmc.reproduction.studies import STUDIES
-from vihmc.reproduction.study import Picture, Section, StudyRun, Table
-from vihmc.reproduction.workshop import Workshop
+from vihmc.paper.reproduction import plans, rules, threshold
+from vihmc.paper.reproduction.page import assets, write_page, write_study
+from vihmc.paper.reproduction.reproduce import reproduce
+from vihmc.paper.reproduction.robustness import overlap
+from vihmc.paper.reproduction.studies import STUDIES
+from vihmc.paper.reproduction.study import Picture, Section, StudyRun, Table
+from vihmc.paper.reproduction.workshop import Workshop
+from vihmc.paper.sine import TABLE_1
+from vihmc.runs.evaluation import HMC, VI, VIHMC
 
 TINY_FIT = ("vi.map_steps=50", "vi.num_steps=50", "vi.num_bound_samples=8")
 TINY_CHAINS = ("hmc.num_chains=2", "hmc.num_warmup=100", "hmc.num_draws=10", "hmc.max_integration_steps=3")
@@ -92,14 +92,14 @@ def test_a_request_to_stop_that_comes_too_late_for_a_run_stops_before_the_next_o
         made.append(problem)
         signal.raise_signal(signal.SIGTERM)
 
-    monkeypatch.setattr(vihmc.runs, "choose_for", choose)
+    monkeypatch.setattr(vihmc.cli.runs, "choose_for", choose)
     with pytest.raises(Interrupted, match="the same command goes on with it"):
         Workshop(tmp_path).make([chosen("one"), chosen("two")])
     assert len(made) == 1
 
 
 def test_a_run_that_is_stopped_names_the_command_that_goes_on(tmp_path, monkeypatch):
-    monkeypatch.setattr(vihmc.runs, "choose_for", lambda *_, **__: signal.default_int_handler(0, None))
+    monkeypatch.setattr(vihmc.cli.runs, "choose_for", lambda *_, **__: signal.default_int_handler(0, None))
     with pytest.raises(Interrupted, match="the same command goes on with it"):
         Workshop(tmp_path).make([chosen("one")])
 

@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 import zarr
 
-import vihmc.disk_chains
-import vihmc.files
-from vihmc.config import SamplerConfig
-from vihmc.config_files import build_config, load_preset
-from vihmc.disk_chains import DiskChains, read_draws
+import vihmc.runs.disk_chains
+import vihmc.runs.files
+from vihmc.config.files import build_config, load_preset
+from vihmc.config.method import SamplerConfig
+from vihmc.data import build_problem
 from vihmc.errors import InputError
-from vihmc.evaluation import run_problem
-from vihmc.pace import Pace
-from vihmc.problems import build_problem
-from vihmc.run_directory import create_run_directory, locked
-from vihmc.run_journal import RunJournal
+from vihmc.runs.directory import create_run_directory, locked
+from vihmc.runs.disk_chains import DiskChains, read_draws
+from vihmc.runs.evaluation import run_problem
+from vihmc.runs.pace import Pace
+from vihmc.runs.run_journal import RunJournal
 from vihmc.samplers import sample
 
 SHORT = ["vi.map_steps=40", "vi.num_steps=60", "vi.record_every=20", "vi.num_bound_samples=4"]
@@ -58,7 +58,7 @@ class Fuse:
 
     def __init__(self, monkeypatch, count):
         self._left = count
-        save_tree = vihmc.files.save_tree
+        save_tree = vihmc.runs.files.save_tree
 
         def save(path, tree):
             self._left -= 1
@@ -66,7 +66,7 @@ class Fuse:
                 raise Killed
             save_tree(path, tree)
 
-        monkeypatch.setattr(vihmc.files, "save_tree", save)
+        monkeypatch.setattr(vihmc.runs.files, "save_tree", save)
 
 
 def run(path, problem, config):
@@ -135,13 +135,13 @@ def test_chains_that_forget_where_they_were_are_noticed(tmp_path, monkeypatch):
     with jax.enable_x64(config.precision == "float64"):
         problem = build_problem(config.problem)
         run(tmp_path / "whole", problem, config)
-        load_tree = vihmc.files.load_tree
+        load_tree = vihmc.runs.files.load_tree
 
         def forget(path, like):
             state = load_tree(path, like)
             return state._replace(loop=like.loop) if path.name == "hmc_draws.npz" else state
 
-        monkeypatch.setattr(vihmc.files, "load_tree", forget)
+        monkeypatch.setattr(vihmc.runs.files, "load_tree", forget)
         for _ in range(40):
             with monkeypatch.context() as patch:
                 Fuse(patch, 4)
@@ -174,7 +174,7 @@ def test_more_draws_are_those_of_a_longer_run(x64, tmp_path, linear_gaussian):
 
 def test_very_long_chains_are_held_in_part_and_summed_whole(x64, tmp_path, linear_gaussian, monkeypatch):
     (tmp_path / "checkpoints").mkdir()
-    monkeypatch.setattr(vihmc.disk_chains, "MAX_HELD", 10)
+    monkeypatch.setattr(vihmc.runs.disk_chains, "MAX_HELD", 10)
     held = draw(linear_gaussian, DiskChains(tmp_path, "hmc"), 23).chains
     whole = draw(linear_gaussian, None, 23).chains
     assert held.every == 5
@@ -200,15 +200,15 @@ def test_a_store_with_a_gap_is_named(x64, tmp_path, linear_gaussian):
 
 # The command itself, with the operating system's own kill.
 
-COMMAND = "import sys; from vihmc.cli import main; sys.argv[0] = 'vihmc'; main()"
+COMMAND = "import sys; from vihmc.cli.app import main; sys.argv[0] = 'vihmc'; main()"
 QUICK = [*SHORT, *SMALL, "hmc.num_draws=1500", "vi.num_steps=4000", "vi.map_steps=2000", "hmc.max_integration_steps=63"]
 
 
 # The process strikes itself when a checkpoint of that name has been written so many times: at the same place
 # however fast the machine is. benchmarks/kills.py strikes from outside, at random moments.
 STRIKE = """
-import os, signal, vihmc.files
-save_tree, left = vihmc.files.save_tree, {count}
+import os, signal, vihmc.runs.files
+save_tree, left = vihmc.runs.files.save_tree, {count}
 def save(path, tree):
     global left
     save_tree(path, tree)
@@ -216,7 +216,7 @@ def save(path, tree):
         left -= 1
         if left == 0:
             os.kill(os.getpid(), signal.{signal})
-vihmc.files.save_tree = save
+vihmc.runs.files.save_tree = save
 """
 
 

@@ -10,9 +10,10 @@ from blackjax.mcmc.metrics import default_metric
 from jax.tree_util import Partial
 
 from vihmc import InputError, SamplerConfig, Subspace
-from vihmc.config_files import load_preset
-from vihmc.diagnostics import assess
-from vihmc.problems.sine import build
+from vihmc.config.files import load_preset
+from vihmc.diagnostics.convergence import assess
+from vihmc.paper.sine import build
+from vihmc.posterior.subspace import whole_space
 from vihmc.samplers import draw_starts, run_chains, sample
 from vihmc.samplers.chains import init_chains
 from vihmc.samplers.chees import length_gradient
@@ -26,7 +27,6 @@ from vihmc.samplers.nuts import nuts
 from vihmc.samplers.step_size import ENERGY_VAR_PER_DIMENSION, by_energy_error
 from vihmc.samplers.trajectory import LengthRule, jittered, num_steps_for, slowest_direction_std, trajectory_time
 from vihmc.samplers.warmup import windows
-from vihmc.subspace import whole_space
 
 
 @contextlib.contextmanager
@@ -469,7 +469,7 @@ def _scaled_normal(scales):
 
 
 def _sine(name):
-    from vihmc.problem_config import SineConfig
+    from vihmc.config.problems import SineConfig
 
     return SineConfig(**load_preset(name)["problem"])
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from vihmc import MLP, SensitivityConfig
-from vihmc.layout import ParamLayout
-from vihmc.posterior import Posterior
-from vihmc.sensitivity import estimate_squared_gradients, score, sum_squared_gradients
+from vihmc.posterior.density import Posterior
+from vihmc.posterior.layout import ParamLayout
+from vihmc.selection.sensitivity import estimate_squared_gradients, score, sum_squared_gradients
 
 MODEL = MLP((2, 4, 3))
 

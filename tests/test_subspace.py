@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from vihmc import InputError, SelectionConfig, Subspace
-from vihmc.selection import count_for, select
-from vihmc.subspace import whole_space
+from vihmc.posterior.subspace import whole_space
+from vihmc.selection.rules import count_for, select
 
 SCORES = np.array([0.1, 0.5, 0.05, 0.3, 0.05 + 1e-9])
 MEAN = jnp.arange(5.0)

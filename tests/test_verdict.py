@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
-from vihmc.config import SamplerConfig
-from vihmc.diagnostics import Convergence, Transitions
-from vihmc.modes import Modes
-from vihmc.verdict import ESS_LEAST, ESS_LIMIT, Evidence, Level, judge
+from vihmc.config.method import SamplerConfig
+from vihmc.diagnostics.convergence import Convergence, Transitions
+from vihmc.diagnostics.modes import Modes
+from vihmc.diagnostics.verdict import ESS_LEAST, ESS_LIMIT, Evidence, Level, judge
 
 NUM_CHAINS = 4
 PLACES = ("x = 0", "x = 0.5", "x = 1")

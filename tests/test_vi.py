@@ -8,11 +8,12 @@ from scipy import integrate, optimize, stats
 
 from linear import linear_apply
 from remembering import Remembering
-from vihmc import InputError, VIConfig, vi
-from vihmc.mean_field import MeanField, divergence_to_prior, estimate_elbo, gaussian_kl
-from vihmc.mode import maximum_a_posteriori
-from vihmc.optimizers import for_mean
-from vihmc.posterior import Posterior
+from vihmc import InputError, VIConfig
+from vihmc.fit import vi
+from vihmc.fit.map import maximum_a_posteriori
+from vihmc.fit.optimizers import for_mean
+from vihmc.posterior.density import Posterior
+from vihmc.posterior.mean_field import MeanField, divergence_to_prior, estimate_elbo, gaussian_kl
 
 
 def test_gaussian_kl_matches_quadrature(x64):

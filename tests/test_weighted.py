@@ -5,15 +5,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from vihmc.config import SensitivityConfig, VIConfig
+from vihmc.config.method import SensitivityConfig, VIConfig
 from vihmc.errors import InputError
+from vihmc.fit.vi import fit
 from vihmc.models.deeponet import DeepONet
 from vihmc.models.mlp import MLP
-from vihmc.operator import OperatorPosterior
-from vihmc.posterior import Posterior
-from vihmc.sensitivity import score
-from vihmc.subspace import Subspace, whole_space
-from vihmc.vi import fit
+from vihmc.posterior.density import Posterior
+from vihmc.posterior.operator import OperatorPosterior
+from vihmc.posterior.subspace import Subspace, whole_space
+from vihmc.selection.sensitivity import score
 
 MODEL = DeepONet(MLP((4, 6, 5, 3)), MLP((2, 6, 3)))
 NUM_RECORDS = 60

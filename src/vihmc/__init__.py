@@ -1,7 +1,7 @@
 """vihmc: error bars for networks and neural operators, by variational inference and Hamiltonian Monte Carlo.
 
-The stages are modules, each usable alone: :mod:`vihmc.vi`, :mod:`vihmc.sensitivity`, :mod:`vihmc.selection`,
-:mod:`vihmc.samplers`, :mod:`vihmc.predict`, :mod:`vihmc.diagnostics`. :func:`infer` joins them.
+The stages are packages, each usable alone: :mod:`vihmc.fit`, :mod:`vihmc.selection`, :mod:`vihmc.samplers`,
+:mod:`vihmc.predict`, :mod:`vihmc.diagnostics`. :func:`infer` joins them.
 Names are loaded when they are first used: importing the package computes and configures nothing.
 """
 
@@ -9,43 +9,50 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vihmc.config import MethodConfig, PredictionConfig, SamplerConfig, SelectionConfig, SensitivityConfig, VIConfig
+    from vihmc.config.method import (
+        MethodConfig,
+        PredictionConfig,
+        SamplerConfig,
+        SelectionConfig,
+        SensitivityConfig,
+        VIConfig,
+    )
     from vihmc.errors import InputError
-    from vihmc.layout import ParamLayout
     from vihmc.models.deeponet import DeepONet
     from vihmc.models.features import PeriodicFeatures
     from vihmc.models.mlp import MLP
-    from vihmc.operator import OperatorPosterior
     from vihmc.pipeline import Inference, Observer, infer
-    from vihmc.posterior import Posterior
+    from vihmc.posterior.density import Posterior
+    from vihmc.posterior.layout import ParamLayout
+    from vihmc.posterior.operator import OperatorPosterior
+    from vihmc.posterior.subspace import Subspace
     from vihmc.predict import Prediction
-    from vihmc.stored_run import StoredRun, load
-    from vihmc.subspace import Subspace
+    from vihmc.runs.stored_run import StoredRun, load
 
 _HOMES = {
     "DeepONet": "models.deeponet",
     "Inference": "pipeline",
     "InputError": "errors",
     "MLP": "models.mlp",
-    "MethodConfig": "config",
+    "MethodConfig": "config.method",
     "Observer": "pipeline",
-    "OperatorPosterior": "operator",
-    "ParamLayout": "layout",
+    "OperatorPosterior": "posterior.operator",
+    "ParamLayout": "posterior.layout",
     "PeriodicFeatures": "models.features",
-    "Posterior": "posterior",
+    "Posterior": "posterior.density",
     "Prediction": "predict",
-    "PredictionConfig": "config",
-    "SamplerConfig": "config",
-    "SelectionConfig": "config",
-    "SensitivityConfig": "config",
-    "StoredRun": "stored_run",
-    "Subspace": "subspace",
-    "VIConfig": "config",
+    "PredictionConfig": "config.method",
+    "SamplerConfig": "config.method",
+    "SelectionConfig": "config.method",
+    "SensitivityConfig": "config.method",
+    "StoredRun": "runs.stored_run",
+    "Subspace": "posterior.subspace",
+    "VIConfig": "config.method",
     "infer": "pipeline",
-    "load": "stored_run",
+    "load": "runs.stored_run",
 }
 
-_STAGES = {"diagnostics", "predict", "laplace", "samplers", "selection", "sensitivity", "subspace", "vi"}
+_STAGES = ("diagnostics", "fit", "predict", "samplers", "selection")
 
 __all__ = [
     "MLP",
@@ -82,3 +89,8 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'vihmc' has no attribute '{name}'")
     return getattr(import_module(f"vihmc.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    """The public names, before any of them has been loaded."""
+    return sorted({*globals(), *__all__, *_STAGES, "__version__"})

@@ -1,5 +1,5 @@
 """``python -m vihmc``."""
 
-from vihmc.cli import main
+from vihmc.cli.app import main
 
 main()

@@ -20,28 +20,29 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from vihmc import laplace, sensitivity, vi
 from vihmc import predict as prediction
-from vihmc.anchored import draw_anchored
-from vihmc.config import MethodConfig, SamplerConfig, SelectionConfig
-from vihmc.costs import layers_allowed
-from vihmc.diagnostics import find_bad_chains
+from vihmc.config.method import MethodConfig, SamplerConfig, SelectionConfig
+from vihmc.diagnostics.convergence import find_bad_chains
 from vihmc.errors import InputError
-from vihmc.first_stage import VIInfo, VIResult, judge
-from vihmc.journal import Journal, Selected
-from vihmc.linearised import Captured, linearise
-from vihmc.mean_field import MeanField
+from vihmc.fit import laplace, vi
+from vihmc.fit.perturbed_map import draw_anchored
+from vihmc.fit.result import VIInfo, VIResult, judge
 from vihmc.memory import peak_memory_gb
-from vihmc.posterior import Posterior, Validation, check_inputs_like, check_validation
+from vihmc.posterior.density import Posterior, Validation, check_inputs_like, check_validation
+from vihmc.posterior.layer_costs import layers_allowed
+from vihmc.posterior.mean_field import MeanField
+from vihmc.posterior.shards import check_shards
+from vihmc.posterior.subspace import Subspace, whole_space
 from vihmc.predict import Prediction
+from vihmc.runs.journal import Journal, Selected
 from vihmc.samplers import ChainJournal, Chains, sample
 from vihmc.samplers.kernel import StepInfo, Tuning
-from vihmc.selection import select
-from vihmc.sensitivity import Scores
-from vihmc.shards import check_shards
-from vihmc.solved import find_captured
-from vihmc.subspace import Subspace, whole_space
-from vihmc.target import Target, differs_per_chain, is_anchored
+from vihmc.samplers.target import Target, differs_per_chain, is_anchored
+from vihmc.selection import sensitivity
+from vihmc.selection.captured_variance import find_captured
+from vihmc.selection.linear_model import Captured, linearise
+from vihmc.selection.rules import select
+from vihmc.selection.sensitivity import Scores
 from vihmc.types import Inputs, Key, Params
 
 InitialParams = Callable[[Key], Params]

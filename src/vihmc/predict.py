@@ -19,9 +19,9 @@ import numpy as np
 from jax.tree_util import Partial
 from jaxtyping import Array, Float
 
-from vihmc.operator import OperatorPosterior
-from vihmc.posterior import Posterior
-from vihmc.subspace import Subspace
+from vihmc.posterior.density import Posterior
+from vihmc.posterior.operator import OperatorPosterior
+from vihmc.posterior.subspace import Subspace
 from vihmc.tracing import as_pytree_function
 from vihmc.types import Inputs, PredictFn
 

@@ -1,7 +1,7 @@
 """Names for the kinds of value that pass between the stages.
 
 A *parameter vector* is every weight and bias of a model in one flat array, in
-the order that :class:`vihmc.layout.ParamLayout` defines. All stages work on
+the order that :class:`vihmc.posterior.layout.ParamLayout` defines. All stages work on
 parameter vectors; only the model itself sees the tree.
 """
 

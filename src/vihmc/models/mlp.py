@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from vihmc import lanes
 from vihmc.errors import InputError, nearest
+from vihmc.models import vectorised as lanes
 from vihmc.types import Key, Params
 
 ACTIVATIONS = {"tanh": jnp.tanh, "sin": jnp.sin, "relu": jax.nn.relu, "gelu": jax.nn.gelu, "silu": jax.nn.silu}

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from vihmc.checkpoints import Checkpoints
+from vihmc.checkpointing import Checkpoints
 from vihmc.samplers.kernel import Kernel, StepInfo, Tuning
 from vihmc.samplers.loop import LoopState, run_chunk, start_loop
 from vihmc.samplers.per_chain import map_chains

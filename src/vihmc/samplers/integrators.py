@@ -2,10 +2,10 @@ r"""Whole trajectories: from a position and a momentum to the end of `num_steps`
 
 The decision to accept needs the energy at the two ends only, while the steps need nothing but the force. An integrator
 here therefore asks for the gradient at every step and for the density once, at the end; where the two have programs of
-their own (:mod:`vihmc.pairs`), the expensive one runs once per draw.
+their own (:mod:`vihmc.posterior.pairs`), the expensive one runs once per draw.
 
 - ``leapfrog``: half a kick, a drift, half a kick.
-- ``lanes``: the same on all chains at once, with the chains along the last axis (:mod:`vihmc.lanes`); arrays are turned
+- ``lanes``: the same on all chains at once, with the chains along the last axis (:mod:`vihmc.models.vectorised`); arrays are turned
   once per trajectory instead of once per step. For a diagonal mass matrix.
 - ``split`` (Cobb & Jalaian 2021): the data are cut into M shards and every step kicks with one shard after the other,
   :math:`\tfrac12 F_1, D, \tfrac12 F_2, D, \dots, F_M, \dots, D, \tfrac12 F_2, D, \tfrac12 F_1` with drifts of
@@ -21,8 +21,8 @@ import jax.numpy as jnp
 from blackjax.mcmc.integrators import IntegratorState
 from jaxtyping import Array
 
-from vihmc.lanes import LanesDensity, call_with_all_chains
-from vihmc.shards import ShardedDensity
+from vihmc.models.vectorised import LanesDensity, call_with_all_chains
+from vihmc.posterior.shards import ShardedDensity
 from vihmc.types import LogDensity
 
 OneTrajectory = Callable[[IntegratorState, Any], IntegratorState]
@@ -97,7 +97,7 @@ def _steps_in_lanes(
 
 
 def split(logdensity_fn: ShardedDensity, kinetic_energy_fn: Callable, num_steps: Array | int) -> OneTrajectory:
-    """Symmetric splitting over the shards of a :class:`vihmc.shards.ShardedDensity`."""
+    """Symmetric splitting over the shards of a :class:`vihmc.posterior.shards.ShardedDensity`."""
     num_shards = logdensity_fn.num_shards
     force, velocity = jax.grad(logdensity_fn.shard), jax.grad(kinetic_energy_fn)
 

@@ -19,7 +19,7 @@ from blackjax.mcmc.metrics import LowRankInverseMassMatrix
 from jaxtyping import Float
 from scipy.linalg import solve_triangular
 
-from vihmc.config import SamplerConfig
+from vihmc.config.method import SamplerConfig
 from vihmc.errors import InputError
 
 LEARNT = ("adapted", "adapted_low_rank", "dense")

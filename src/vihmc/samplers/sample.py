@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from vihmc.config import SamplerConfig
+from vihmc.config.method import SamplerConfig
 from vihmc.errors import InputError
 from vihmc.samplers.adjusted_mclmc import adjusted_mclmc
 from vihmc.samplers.chains import ChainJournal, Chains, Finish, init_chains, run_chains

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from vihmc.config import SamplerConfig
+from vihmc.config.method import SamplerConfig
 from vihmc.samplers.metrics import in_units_of, some_rows
 from vihmc.types import Key
 

@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from vihmc.checkpoints import Checkpoints
-from vihmc.config import SamplerConfig
+from vihmc.checkpointing import Checkpoints
+from vihmc.config.method import SamplerConfig
 from vihmc.samplers.kernel import Kernel, StepInfo, Tuning
 from vihmc.samplers.loop import LoopState, Search, run_chunk, start_loop
 from vihmc.samplers.metrics import LEARNT, WITH_DIRECTIONS, diagonal_of, first_metric, learn_metric

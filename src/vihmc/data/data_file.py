@@ -1,0 +1,119 @@
+"""Arrays of numbers from files of one's own: .csv, .npz and .mat. Nothing is unpickled."""
+
+import hashlib
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+
+from vihmc.data.csv_columns import parse_csv
+from vihmc.errors import InputError, nearest
+
+
+class DataFile(NamedTuple):
+    """What a file holds.
+
+    Attributes:
+        path: Where it is.
+        setting: The setting that named it, for errors.
+        sha256: Checksum of its bytes.
+        arrays: Arrays by name; of a table, its columns in their order.
+    """
+
+    path: Path
+    setting: str
+    sha256: str
+    arrays: dict[str, np.ndarray]
+
+    @property
+    def is_table(self) -> bool:
+        """Whether the arrays are columns of a table."""
+        return self.path.suffix.lower() == ".csv"
+
+    def get(self, name: str, setting: str) -> np.ndarray:
+        """Return the column or array that a setting names, as finite float64.
+
+        Raises:
+            InputError: If there is none of that name, or it does not hold finite real numbers.
+        """
+        if name not in self.arrays:
+            what = "columns" if self.is_table else "arrays"
+            known = ", ".join(self.arrays) or "none"
+            raise InputError(
+                f"`{setting}` must name {what} of {self.path}, which are {known}, got '{name}'."
+                + nearest(name, self.arrays)
+            )
+        return _as_numbers(
+            self.arrays[name], f"`{self.setting}` must hold finite numbers, got {self.path} with '{name}'"
+        )
+
+
+def read_data_file(path: Path, setting: str, *, kinds: tuple[str, ...] = (".csv", ".npz", ".mat")) -> DataFile:
+    """Read a file whole.
+
+    Args:
+        path: The file; its suffix tells its kind.
+        setting: The setting that names it, for errors.
+        kinds: Suffixes that will do.
+
+    Raises:
+        InputError: If it cannot be read, or is not what its suffix says.
+    """
+    kind = path.suffix.lower()
+    *others, last = kinds
+    if kind not in kinds:
+        raise InputError(f"`{setting}` must end in {', '.join(others)} or {last}, got {path}.")
+    try:
+        with path.open("rb") as file:
+            checksum = hashlib.file_digest(file, "sha256").hexdigest()
+            file.seek(0)
+            return DataFile(path, setting, checksum, _READERS[kind](file, f"`{setting}`: {path}"))
+    except InputError:
+        raise
+    except Exception as error:  # a broken file can be broken in many ways, and the readers have an error for each
+        reason = getattr(error, "strerror", None) or str(error).strip().split("\n")[0].rstrip(".")
+        raise InputError(
+            f"`{setting}` must be a readable {', '.join(others)} or {last} file, got {path}: {reason}."
+        ) from None
+
+
+def _read_csv(file: IO[bytes], source: str) -> dict[str, np.ndarray]:
+    # Spreadsheets put a mark of three bytes in front, which is no part of the first name.
+    return parse_csv(file.read().decode("utf-8-sig"), source)
+
+
+def _read_npz(file: IO[bytes], source: str) -> dict[str, np.ndarray]:
+    return dict(np.load(file, allow_pickle=False))
+
+
+def _read_mat(file: IO[bytes], source: str) -> dict[str, np.ndarray]:
+    from scipy.io import loadmat
+
+    try:
+        arrays = loadmat(file)
+    except NotImplementedError:
+        raise InputError(
+            f"{source} must be of MATLAB's version 7 or older, got 7.3: write it by save(…, '-v7')."
+        ) from None
+    return {name: value for name, value in arrays.items() if not name.startswith("__")}
+
+
+_READERS = {".csv": _read_csv, ".npz": _read_npz, ".mat": _read_mat}
+
+
+def _as_numbers(value: Any, sentence: str) -> np.ndarray:
+    array = np.asarray(value)
+    if not (np.issubdtype(array.dtype, np.number) or array.dtype == bool):
+        raise InputError(f"{sentence}, which has the dtype {array.dtype}.")
+    if np.iscomplexobj(array):
+        if np.any(array.imag):
+            raise InputError(f"{sentence}, which is complex.")
+        array = array.real
+    array = array.astype(np.float64)
+    bad = np.argwhere(~np.isfinite(array))
+    if len(bad):
+        where = tuple(bad[0].tolist())
+        place = f"row {where[0]}" + (f", column {where[1]}" if len(where) == 2 else "")
+        place = place if 0 < len(where) < 3 else f"index {where}"
+        raise InputError(f"{sentence}, which is {array[where]} at {place}, counted from 0 ({len(bad)} in all).")
+    return array

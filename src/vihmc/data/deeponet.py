@@ -1,0 +1,133 @@
+"""Any operator: a DeepONet on functions, locations and fields of one's own.
+
+Standardisation is a part of the model: functions and locations by maps before the networks, one mean and std per sensor
+and coordinate; fields by one offset and one scale for all of them, since one noise belongs to all. Noise, predictions
+and everything that a run stores are in the units of the file.
+"""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from vihmc.config.problems import DeepONetConfig
+from vihmc.data import own_data
+from vihmc.data.data_file import DataFile
+from vihmc.data.networks import build_operator
+from vihmc.data.operator_data import OperatorData, OperatorNames, load_operator, read_operator_file
+from vihmc.data.problem import Grid, Problem
+from vihmc.errors import InputError
+from vihmc.models.features import Chained, PeriodicFeatures, Scaling
+from vihmc.posterior.operator import OperatorPosterior
+
+
+class Scalings(NamedTuple):
+    """What makes functions, locations and fields of size one; the last has a single column."""
+
+    functions: Scaling
+    locations: Scaling
+    fields: Scaling
+
+
+def build(config: DeepONetConfig) -> Problem:
+    """Read the data, split them, and build the posterior."""
+    file = read_operator_file(own_data.need_file(config), "problem.data_file")
+    names = OperatorNames(config.functions, config.locations, config.fields)
+    data = load_operator(file, names)
+    own_data.check_num_training(len(data.functions), "functions")
+    validation_file = None
+    if config.validation_file is not None:
+        validation_file = read_operator_file(Path(config.validation_file), "problem.validation_file")
+        training, validation = data, _check_validation(load_operator(validation_file, names), data, validation_file)
+    else:
+        split = own_data.split_rows(len(data.functions), config, "functions")
+        training, validation = data.rows(split.training), data.rows(split.validation)
+    return pose(config, training, validation, own_data.Files(file, validation_file))
+
+
+def pose(config: DeepONetConfig, training: OperatorData, validation: OperatorData, files: own_data.Files) -> Problem:
+    """Make a posterior of training functions, and a problem of it."""
+    num_sensors, num_coordinates = training.functions.shape[1], training.locations.shape[1]
+    names = _column_names(config, num_sensors, num_coordinates)
+    columns = (training.functions, training.locations, training.fields.reshape(-1, 1))
+    scalings = Scalings(*map(Scaling.of, columns)) if config.standardise else None
+    if scalings is not None:
+        if config.num_waves:
+            scalings = scalings._replace(locations=_leave_last(scalings.locations))
+        for part, scaling in zip(names, scalings, strict=True):
+            own_data.check_digits(part, scaling, config.model_dtype, "problem.model_dtype")
+    trunk_maps = () if scalings is None else (scalings.locations,)
+    if config.num_waves:
+        trunk_maps += (PeriodicFeatures(num_coordinates - 1, num_waves=config.num_waves, period=config.period),)
+    model = build_operator(
+        config,
+        num_sensors=num_sensors,
+        num_coordinates=num_coordinates,
+        branch_features=None if scalings is None else scalings.functions,
+        trunk_features=Chained(trunk_maps) if trunk_maps else None,
+        output_offset=0.0 if scalings is None else scalings.fields.means[0],
+        output_scale=1.0 if scalings is None else scalings.fields.stds[0],
+    )
+    posterior = OperatorPosterior.on_pairs(
+        model,
+        *training,
+        prior_std=config.prior_std,
+        noise_std=own_data.find_noise(config.noise_std, columns[2], config),
+        dtype=config.model_dtype,
+    )
+    described = [
+        own_data.describe_columns(part, values, scaling)
+        for part, values, scaling in zip(names, columns, scalings or (None,) * 3, strict=True)
+    ]
+    dtype = posterior.targets.dtype
+    return Problem(
+        config.name,
+        posterior,
+        jnp.asarray(validation.functions, dtype),
+        jnp.asarray(validation.fields, dtype),
+        initial_params=model.init,
+        grid=Grid.of(training.locations),
+        notice=own_data.constant_notice(*described) if config.standardise else None,
+        input_names=names[1],
+        target_names=names[2],
+        data_description=own_data.describe_data(
+            config,
+            files,
+            num_training=len(training.functions),
+            num_validation=len(validation.functions),
+            noise_std=posterior.noise_std,
+        )
+        | {"num_locations": len(training.locations)}
+        | dict(zip(("functions", "locations", "fields"), described, strict=True)),
+    )
+
+
+def _column_names(config: DeepONetConfig, num_sensors: int, num_coordinates: int) -> tuple[tuple[str, ...], ...]:
+    """Names of sensors, of coordinates, and of the field."""
+    coordinates = config.coordinates or tuple(f"{config.locations}[{index}]" for index in range(num_coordinates))
+    if len(coordinates) != num_coordinates:
+        raise InputError(
+            f"`problem.coordinates` must name every column of {config.locations}, which are {num_coordinates}, "
+            f"got {len(coordinates)}."
+        )
+    sensors = tuple(f"{config.functions}[{index}]" for index in range(num_sensors))
+    return sensors, coordinates, (config.fields,)
+
+
+def _leave_last(scaling: Scaling) -> Scaling:
+    """Leave a periodic coordinate as it is: its sines and cosines are of size one already."""
+    return Scaling((*scaling.means[:-1], 0.0), (*scaling.stds[:-1], 1.0))
+
+
+def _check_validation(validation: OperatorData, data: OperatorData, file: DataFile) -> OperatorData:
+    if validation.functions.shape[1] != data.functions.shape[1]:
+        raise InputError(
+            f"`problem.validation_file` must have functions with {data.functions.shape[1]} sensors, as in "
+            f"`problem.data_file`, got {file.path} with {validation.functions.shape[1]}."
+        )
+    if not np.array_equal(validation.locations, data.locations):
+        raise InputError(
+            f"`problem.validation_file` must have the locations of `problem.data_file`, got {file.path} with others."
+        )
+    return validation

@@ -1,0 +1,39 @@
+"""Inputs to predict at, from a file."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from vihmc.data.data_file import DataFile, read_data_file
+from vihmc.data.problem import Problem
+from vihmc.posterior.operator import OperatorPosterior
+
+INPUT_NAMES = ("inputs", "X")
+FUNCTION_NAMES = ("functions", "branch_in", "inputs")
+LOCATION_NAMES = ("locations", "trunk_in")
+
+
+def read_inputs(problem: Problem, path: Path, argument: str) -> np.ndarray:
+    """Read inputs of a problem; of an operator, its functions."""
+    return find_inputs(problem, read_data_file(path, argument))[0]
+
+
+def find_inputs(problem: Problem, file: DataFile) -> tuple[np.ndarray, np.ndarray | None]:
+    """Find inputs, and locations of an operator, by the names that they had in training."""
+    names = problem.input_names
+    if isinstance(problem.posterior, OperatorPosterior):
+        locations = next((name for name in LOCATION_NAMES if name in file.arrays), None)
+        return _get(file, FUNCTION_NAMES), None if locations is None else file.get(locations, "inputs")
+    if names and (file.is_table or set(names) <= set(file.arrays)):
+        return np.stack([file.get(name, "inputs") for name in names], axis=1), None
+    if file.is_table:
+        return np.stack([file.get(name, "inputs") for name in file.arrays], axis=1), None
+    return _get(file, INPUT_NAMES), None
+
+
+def _get(file: DataFile, names: Sequence[str]) -> np.ndarray:
+    known = [name for name in names if name in file.arrays]
+    if not known and len(file.arrays) == 1:
+        known = list(file.arrays)
+    return file.get(known[0] if known else names[0], "inputs")

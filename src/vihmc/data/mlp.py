@@ -1,0 +1,102 @@
+"""Any regression: a dense network on columns of one's own.
+
+Standardisation is a part of the model (:mod:`vihmc.models.standardised`), with the means and stds of the training rows:
+noise, predictions and everything that a run stores are in the units of the file.
+"""
+
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from vihmc.config.problems import MLPConfig
+from vihmc.data import own_data
+from vihmc.data.columns import Columns, Regression, choose_names, load_regression
+from vihmc.data.data_file import DataFile, read_data_file
+from vihmc.data.problem import Problem
+from vihmc.errors import InputError
+from vihmc.models.features import Scaling
+from vihmc.models.mlp import MLP
+from vihmc.models.standardised import Standardised
+from vihmc.posterior.density import Posterior
+
+
+def build(config: MLPConfig) -> Problem:
+    """Read the data, split them, and build the posterior."""
+    file = read_data_file(own_data.need_file(config), "problem.data_file")
+    names = choose_names(file, config.inputs, config.targets)
+    data = load_regression(file, names)
+    own_data.check_num_training(data.num_rows, "rows")
+    validation_file = None
+    if config.validation_file is not None:
+        validation_file = read_data_file(Path(config.validation_file), "problem.validation_file")
+        training, validation = data, _check_validation(load_regression(validation_file, names), data, validation_file)
+    else:
+        split = own_data.split_rows(data.num_rows, config, "rows")
+        training, validation = data.rows(split.training), data.rows(split.validation)
+    if validation.inputs.values.shape[1] == 1:
+        # In ascending order, so that a picture of them is a curve.
+        validation = validation.rows(np.argsort(validation.inputs.values[:, 0], kind="stable"))
+    return pose(config, training, validation, own_data.Files(file, validation_file))
+
+
+def pose(config: MLPConfig, training: Regression, validation: Regression, files: own_data.Files) -> Problem:
+    """Make a posterior of training rows, and a problem of it."""
+    inputs, targets = training
+    widths = (inputs.values.shape[1], *config.hidden, targets.values.shape[1])
+    network = MLP(widths, config.activation)
+    scalings = tuple(Scaling.of(part.values) if config.standardise else None for part in training)
+    of_inputs, of_targets = scalings
+    model = network
+    if of_inputs is not None and of_targets is not None:
+        for part, scaling in zip(training, (of_inputs, of_targets), strict=True):
+            own_data.check_digits(part.names, scaling, jnp.result_type(float), "precision")
+        model = Standardised(network, of_inputs, of_targets)
+    posterior = Posterior.of(
+        model.apply,
+        jax.eval_shape(model.init, jax.random.key(0)),
+        inputs.values,
+        targets.values,
+        prior_std=config.prior_std,
+        noise_std=own_data.find_noise(config.noise_std, targets.values, config),
+    )
+    described = [
+        own_data.describe_columns(part.names, part.values, scaling)
+        for part, scaling in zip(training, scalings, strict=True)
+    ]
+    dtype = posterior.targets.dtype
+    return Problem(
+        config.name,
+        posterior,
+        jnp.asarray(validation.inputs.values, dtype),
+        jnp.asarray(validation.targets.values, dtype),
+        initial_params=model.init,
+        notice=own_data.constant_notice(*described) if config.standardise else None,
+        input_names=inputs.names,
+        target_names=targets.names,
+        data_description=own_data.describe_data(
+            config,
+            files,
+            num_training=training.num_rows,
+            num_validation=validation.num_rows,
+            noise_std=posterior.noise_std,
+        )
+        | {"inputs": described[0], "targets": described[1]},
+    )
+
+
+def _check_validation(validation: Regression, data: Regression, file: DataFile) -> Regression:
+    for part, like in zip(validation, data, strict=True):
+        _check_same_columns(part, like, file)
+    if validation.num_rows == 0:
+        raise InputError(f"`problem.validation_file` must hold at least one row, got {file.path} with none.")
+    return validation
+
+
+def _check_same_columns(part: Columns, like: Columns, file: DataFile) -> None:
+    if part.names != like.names:
+        raise InputError(
+            f"`problem.validation_file` must have the columns of `problem.data_file`, {', '.join(like.names)}, "
+            f"got {file.path} with {', '.join(part.names)}."
+        )

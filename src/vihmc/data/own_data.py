@@ -1,0 +1,147 @@
+"""What problems on data of one's own share: the split, the noise, the precision, and the record of all of it."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vihmc.config.problems import DeepONetConfig, MLPConfig, OwnDataConfig
+from vihmc.data.data_file import DataFile
+from vihmc.errors import InputError
+from vihmc.models.features import Scaling, is_constant
+
+MIN_TRAINING = 2
+_LOST_SHARE = 1e-3
+"""Share of the std of a column that rounding may take."""
+
+OBSERVATIONS = "validation targets are observations, with their noise, not the truth"
+
+
+class Files(NamedTuple):
+    """The file with the data, and that to validate on if there is one."""
+
+    data: DataFile
+    validation: DataFile | None
+
+
+class RowSplit(NamedTuple):
+    """Numbers of the rows to train and to validate on, both ascending."""
+
+    training: np.ndarray
+    validation: np.ndarray
+
+
+def split_rows(num_rows: int, config: OwnDataConfig, what: str) -> RowSplit:
+    """Put a share of the rows aside, drawn at random; what is drawn depends on their number, the share and the seed.
+
+    Args:
+        num_rows: Number of rows.
+        config: Share and seed.
+        what: What a row is, for errors.
+
+    Raises:
+        InputError: If too few are left to train on.
+    """
+    num_validation = max(1, round(config.validation_share * num_rows))
+    if num_rows - num_validation < MIN_TRAINING:
+        raise InputError(
+            f"`problem.validation_share` must leave at least {MIN_TRAINING} of the {num_rows} {what} to train on, "
+            f"got {config.validation_share}."
+        )
+    order = np.random.default_rng(config.data_seed).permutation(num_rows)
+    return RowSplit(np.sort(order[num_validation:]), np.sort(order[:num_validation]))
+
+
+def check_num_training(num_rows: int, what: str) -> None:
+    """Refuse data that are too few for a mean and a std."""
+    if num_rows < MIN_TRAINING:
+        raise InputError(f"`problem.data_file` must hold at least {MIN_TRAINING} {what} to train on, got {num_rows}.")
+
+
+def need_file(config: MLPConfig | DeepONetConfig) -> Path:
+    """The file with the data, which a run cannot do without."""
+    if config.data_file is None:
+        raise InputError(
+            f"`problem.data_file` must be given to run {config.name}, got none. It is the file with the data: "
+            "put it into the .toml file, or use --data FILE."
+        )
+    return Path(config.data_file)
+
+
+def find_noise(given: float | tuple[float, ...] | None, targets: np.ndarray, config: OwnDataConfig) -> np.ndarray:
+    """The noise of every column of the targets, as given or as a share of its std; one number if there is one column.
+
+    Raises:
+        InputError: If it was not given and a target is constant, or is not one number or one per target.
+    """
+    num_targets = targets.shape[1]
+    if given is not None:
+        noise_std = np.atleast_1d(np.asarray(given, float))
+        if len(noise_std) not in (1, num_targets):
+            raise InputError(
+                f"`problem.noise_std` must be one number or one per target, which are {num_targets}, "
+                f"got {len(noise_std)}."
+            )
+        noise_std = np.broadcast_to(noise_std, (num_targets,))
+    elif np.any(is_constant(targets)):
+        raise InputError("`problem.noise_std` must be given where a target is constant, got none.")
+    else:
+        noise_std = config.noise_share * targets.std(axis=0)
+    return noise_std[0] if num_targets == 1 else noise_std
+
+
+def check_digits(names: tuple[str, ...], scaling: Scaling, dtype: Any, remedy: str) -> None:
+    """Refuse columns whose variation is lost in the rounding of their mean.
+
+    Raises:
+        InputError: If a column has too few digits left, with what to do about it.
+    """
+    epsilon = float(np.finfo(dtype).eps)
+    for name, mean, std in zip(names, scaling.means, scaling.stds, strict=True):
+        if abs(mean) * epsilon > _LOST_SHARE * std:
+            raise InputError(
+                f"`{remedy}` must be 'float64' for '{name}', whose mean of {mean:g} leaves a std of {std:g} too few "
+                f"digits, got '{np.dtype(dtype).name}'."
+            )
+
+
+def describe_columns(names: tuple[str, ...], values: np.ndarray, scaling: Scaling | None) -> dict[str, Any]:
+    """Names, ranges, and what was taken off and divided by; the last two are those of the training rows."""
+    described: dict[str, Any] = {
+        "names": list(names),
+        "min": values.min(axis=0).tolist(),
+        "max": values.max(axis=0).tolist(),
+        "means": None,
+        "stds": None,
+        "constant": [name for name, constant in zip(names, is_constant(values), strict=True) if constant],
+    }
+    return described if scaling is None else described | {"means": list(scaling.means), "stds": list(scaling.stds)}
+
+
+def describe_data(
+    config: OwnDataConfig, files: Files, *, num_training: int, num_validation: int, noise_std: Any
+) -> dict[str, Any]:
+    """Where the data came from, in a form that can be checked, and how they were split."""
+    is_split = files.validation is None
+    num_rows = (num_training + num_validation if is_split else num_training, num_validation)
+    return {
+        "files": {
+            name: None if file is None else {"path": str(file.path), "sha256": file.sha256, "num_rows": count}
+            for name, file, count in zip(files._fields, files, num_rows, strict=True)
+        },
+        "num_training": num_training,
+        "num_validation": num_validation,
+        "data_seed": config.data_seed if is_split else None,
+        "standardised": config.standardise,
+        "noise_std": np.asarray(noise_std, float).tolist(),
+        "note": OBSERVATIONS,
+    }
+
+
+def constant_notice(*described: dict[str, Any]) -> str | None:
+    """A sentence about columns that say nothing, if there are any."""
+    names = [name for columns in described for name in columns["constant"]]
+    if not names:
+        return None
+    some = ", ".join(f"'{name}'" for name in names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+    return f"Constant in all training rows, hence centred but not scaled: {some}."

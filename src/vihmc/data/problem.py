@@ -1,0 +1,170 @@
+"""What a problem is, and how to get one by name."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Array
+
+from vihmc.config.problems import BurgersConfig, ConeConfig, DeepONetConfig, MLPConfig, ProblemConfig, SineConfig
+from vihmc.config.settings import Settings
+from vihmc.posterior.density import Posterior
+from vihmc.types import Inputs, Key, Params
+
+
+class Grid(NamedTuple):
+    """Locations that are all pairs of some times and some positions, times first."""
+
+    times: np.ndarray
+    positions: np.ndarray
+
+    @classmethod
+    def of(cls, locations: np.ndarray) -> "Grid | None":
+        """Recognise the grid in a list of (time, position), or return None."""
+        if locations.shape[1] != 2:
+            return None
+        times, positions = (np.unique(locations[:, column]) for column in (0, 1))
+        if len(times) * len(positions) != len(locations):
+            return None
+        full = np.stack(np.meshgrid(times, positions, indexing="ij"), axis=-1).reshape(-1, 2)
+        return cls(times, positions) if np.array_equal(full, locations) else None
+
+
+class Axis(NamedTuple):
+    """A coordinate of the locations."""
+
+    name: str
+    unit: str
+    values: np.ndarray
+
+
+class Units(NamedTuple):
+    """What a prediction is in the world: ``offset + scale · prediction``, in units of `name`."""
+
+    name: str
+    offset: float
+    scale: float
+
+
+class Split(NamedTuple):
+    """Some of the validation outputs, reported on their own.
+
+    Attributes:
+        name: A word.
+        title: A few words.
+        weights: How much each output counts, of the shape of the targets.
+        floors: Root mean square errors of simpler predictors, by name, to be beaten.
+    """
+
+    name: str
+    title: str
+    weights: np.ndarray
+    floors: dict[str, float]
+
+
+class Folds(NamedTuple):
+    """Groups of training functions; each is predicted by a fit to the others.
+
+    Attributes:
+        number: The group of each function.
+        weights: How much each output counts in the error, of the shape of the targets.
+        floors: Root mean square errors of simpler predictors that left out the same.
+    """
+
+    number: np.ndarray
+    weights: np.ndarray
+    floors: dict[str, float]
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """A posterior, and what its results are judged against.
+
+    Attributes:
+        name: Name, as in ``vihmc run NAME``.
+        posterior: Model, prior, likelihood and training data.
+        validation_inputs: Where predictions are reported.
+        validation_targets: The truth there, without noise; or observations, if `data_description` says so.
+        labels: Names of the parameters a person would use, where they have any.
+        initial_params: Draws where the fit starts; small random numbers if there is none.
+        grid: Times and positions of the locations of an operator, if they are a grid.
+        validation_weights: How often each validation output was observed, zero for never; once each if not given.
+        splits: Parts of the validation outputs to report on one by one.
+        fold: Puts training functions into a given number of groups, to leave out in turn; none if it cannot be done.
+        units: What predictions are in the world, if they are normalised.
+        curves: Coordinates of the locations of an operator whose fields are curves, one panel each; panels first.
+        probes: Functions and locations whose predictions are watched for convergence; None for evenly spread ones.
+        published: What the paper reports on this problem, if these are its data.
+        notice: A sentence that whoever runs it should read.
+        input_names: Names of the columns of the inputs; of an operator, of the coordinates. Empty if they have none.
+        target_names: Names of the columns of the targets; of an operator, of the field.
+        data_description: Where data of one's own came from, how they were split and standardised: plain numbers, lists
+            and strings.
+    """
+
+    name: str
+    posterior: Posterior
+    validation_inputs: Inputs
+    validation_targets: Array
+    labels: tuple[str, ...] = field(default=())
+    initial_params: Callable[[Key], Params] | None = None
+    grid: Grid | None = None
+    validation_weights: np.ndarray | None = None
+    splits: tuple[Split, ...] = ()
+    fold: Callable[[int], Folds] | None = None
+    units: Units | None = None
+    curves: tuple[Axis, Axis] | None = None
+    probes: tuple[np.ndarray | None, np.ndarray | None] = (None, None)
+    published: dict[str, Any] = field(default_factory=dict)
+    notice: str | None = None
+    input_names: tuple[str, ...] = ()
+    target_names: tuple[str, ...] = ()
+    data_description: dict[str, Any] | None = None
+
+    @property
+    def input_name(self) -> str:
+        """What the input, if there is one, is called."""
+        return self.input_names[0] if self.input_names else "x"
+
+    @property
+    def target_name(self) -> str:
+        """What the first target is called."""
+        return self.target_names[0] if self.target_names else "y"
+
+    @property
+    def has_truth(self) -> bool:
+        """Whether the validation targets are exact, and not observations with their noise."""
+        return self.data_description is None
+
+    @property
+    def param_names(self) -> tuple[str, ...]:
+        """The labels, or else the paths in the parameter tree."""
+        return self.labels or self.posterior.layout.names
+
+
+def resolve_problem(config: ProblemConfig) -> ProblemConfig:
+    """Put what depends on the place where it runs into the settings: full paths, and which data there are."""
+    from vihmc.paper import cone
+
+    if isinstance(config, ConeConfig):
+        return cone.resolve(config)
+    paths = {name: getattr(config, name, None) for name in ("data_file", "validation_file")}
+    full = {name: str(Path(path).absolute()) for name, path in paths.items() if path is not None}
+    return config.model_copy(update=full)
+
+
+def build_problem(config: Settings) -> Problem:
+    """Build the problem that a configuration describes."""
+    from vihmc.data import deeponet, mlp
+    from vihmc.paper import burgers, cone, sine
+
+    builders: dict[type, Callable[[Any], Problem]] = {
+        SineConfig: sine.build,
+        BurgersConfig: burgers.build,
+        ConeConfig: cone.build,
+        MLPConfig: mlp.build,
+        DeepONetConfig: deeponet.build,
+    }
+    return builders[type(config)](config)

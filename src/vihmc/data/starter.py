@@ -1,0 +1,164 @@
+"""A commented TOML file to start from, for a run on data of one's own.
+
+Names, defaults and descriptions are those of the settings themselves (:mod:`vihmc.config.method`, with the presets on top).
+"""
+
+import textwrap
+from collections.abc import Iterable
+from itertools import permutations
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from vihmc.config.files import build_config, load_preset, toml_lines
+from vihmc.config.method import Config
+from vihmc.config.problems import ProblemConfig
+from vihmc.config.settings import Settings
+from vihmc.data.columns import ARRAY_NAMES, Choice, choose_names
+from vihmc.data.data_file import DataFile, read_data_file
+from vihmc.data.operator_data import OperatorNames, fit_together, read_operator_file
+from vihmc.errors import InputError
+
+Kind = Literal["mlp", "deeponet"]
+
+COMMON = {
+    "vi": ("map_steps", "num_steps", "learning_rate", "batch_size"),
+    "selection": ("threshold",),
+    "hmc": ("kernel", "num_chains", "num_warmup", "num_draws", "max_integration_steps"),
+    "reference": ("enabled",),
+    "prediction": ("quantiles",),
+}
+"""Settings of the method that people change, by stage."""
+EXAMPLES = {"mlp": "data.csv", "deeponet": "data.npz"}
+WIDTH = 110
+
+
+class Found(NamedTuple):
+    """What a file says about settings.
+
+    Attributes:
+        settings: Settings that it fills in.
+        remark: What it holds, in words.
+    """
+
+    settings: dict[str, Any]
+    remark: str | None
+
+
+def starter_toml(kind: Kind, data_file: Path | None = None) -> str:
+    """Write a file for ``vihmc run``, with what people change, what it does and its default.
+
+    Args:
+        kind: The kind of model.
+        data_file: Data to run it on; their columns or arrays are looked up and filled in.
+
+    Raises:
+        InputError: If the file cannot be read, or does not hold what a model of this kind needs.
+    """
+    config = build_config(load_preset(kind))
+    found = Found({"data_file": EXAMPLES[kind]}, None) if data_file is None else _look_up(kind, data_file)
+    blocks = [
+        _comment(
+            "Settings of a run on own data: vihmc run FILE. A line like #seed = 0 is a setting at its default; "
+            'take the # away to change it. The word "none" stands for a value that is not given.'
+        ),
+        _lines(config, ("seed",), given={}),
+        _problem(config.problem, found),
+        *(_stage(config, stage, names) for stage, names in COMMON.items()),
+        _others(config),
+    ]
+    return "\n\n".join(blocks) + "\n"
+
+
+def _problem(problem: ProblemConfig, found: Found) -> str:
+    given = {"name": problem.name, **found.settings}
+    names = dict.fromkeys((*given, *type(problem).model_fields))
+    remark = [] if found.remark is None else [_comment(found.remark)]
+    return "\n".join([*remark, "[problem]", _lines(problem, names, given=given)])
+
+
+def _stage(config: Config, stage: str, names: Iterable[str]) -> str:
+    settings = getattr(config, stage)
+    rest = [name for name in type(settings).model_fields if name not in names]
+    also = _comment(f"Also: {', '.join(rest)}.")
+    return "\n".join([_comment(type(settings).__doc__ or ""), f"[{stage}]", _lines(settings, names, given={}), also])
+
+
+def _others(config: Config) -> str:
+    fields = {name: field for name, field in type(config).model_fields.items() if name not in ("problem", *COMMON)}
+    stages = [name for name in fields if isinstance(getattr(config, name), Settings)]
+    plain = [name for name in fields if name not in (*stages, "seed", "preset")]
+    return _comment(
+        f"Settings beside `seed`, at the top: {', '.join(plain)}. Further stages: {', '.join(stages)}. "
+        "All of them, with their values, are in the config.toml of any run."
+    )
+
+
+def _lines(settings: Settings, names: Iterable[str], *, given: dict[str, Any]) -> str:
+    """A comment and a line per setting; those that are given are set, the others are comments with their default."""
+    values = settings.model_dump(mode="json")
+    described = {name: type(settings).model_fields[name].description for name in names}
+    return "\n".join(
+        f"{_comment(description or '')}\n"
+        + ("" if name in given else "#")
+        + toml_lines({name: given.get(name, values[name])})
+        for name, description in described.items()
+    )
+
+
+def _comment(text: str) -> str:
+    printable = "".join(letter if letter.isprintable() else " " for letter in text)
+    return textwrap.fill(
+        " ".join(printable.split()), WIDTH, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False
+    )
+
+
+def _look_up(kind: Kind, path: Path) -> Found:
+    file = read_data_file(path, "data") if kind == "mlp" else read_operator_file(path, "data")
+    settings = {"data_file": str(path)}
+    if file.is_table:
+        remark = f"{path} has {len(next(iter(file.arrays.values())))} rows and the columns {', '.join(file.arrays)}."
+    else:
+        remark = f"{path} has the arrays {_shapes(file) or 'none'}."
+    if kind == "mlp":
+        names = choose_names(file, None, None) if file.is_table else _find_arrays(file)
+        return Found(settings | {"inputs": list(names.inputs), "targets": list(names.targets)}, remark)
+    return Found(settings | _find_operator(file)._asdict(), remark)
+
+
+def _find_arrays(file: DataFile) -> Choice:
+    """The arrays with the usual names; else the last is the target, and all others of its length enter."""
+    if all(name in file.arrays for name in ARRAY_NAMES):
+        return Choice(ARRAY_NAMES[:1], ARRAY_NAMES[1:])
+    names = list(file.arrays)
+    lengths = {name: _num_rows(array) for name, array in file.arrays.items()}
+    alike = tuple(name for name in names[:-1] if lengths[name] == lengths[names[-1]])
+    if not alike:
+        raise InputError(
+            f"`data` must hold at least two arrays with as many rows, got {file.path} with {_shapes(file) or 'none'}."
+        )
+    return Choice(alike, (names[-1],))
+
+
+def _num_rows(array: np.ndarray) -> int:
+    shape = np.shape(array)
+    return int(np.prod(shape)) if shape[:1] in ((), (1,)) else shape[0]
+
+
+def _shapes(file: DataFile) -> str:
+    return ", ".join(f"{name} {np.shape(array)}" for name, array in file.arrays.items())
+
+
+def _find_operator(file: DataFile) -> OperatorNames:
+    """The arrays with the usual names; else the first three whose shapes fit together."""
+    usual = OperatorNames()
+    if all(name in file.arrays for name in usual):
+        return usual
+    for names in permutations(file.arrays, 3):
+        if fit_together(*(np.shape(file.arrays[name]) for name in names)):
+            return OperatorNames(*names)
+    raise InputError(
+        "`data` must hold functions (functions, sensors), locations (locations, dims) and fields (functions, locations)"
+        f", got {file.path} with {_shapes(file) or 'none'}."
+    )

@@ -1,0 +1,231 @@
+r"""What the draws say about themselves: convergence of predictions and of weights, and how the chains moved.
+
+Rank-normalised split R-hat, bulk and tail ESS and Monte Carlo standard errors are ArviZ's (Vehtari et al. 2021).
+Predictions come first: weights of a network have symmetries that make their R-hat meaningless.
+
+The energy E of a draw is the potential :math:`U = -\log p` and the kinetic energy K, which is drawn afresh before each
+transition. What a transition changes in the energy is therefore the difference of two independent K, and how far it can
+move the energy against how widely that spreads (E-BFMI, Betancourt 2016) is
+
+.. math:: \frac{E[(\Delta E)^2]}{\mathrm{Var}(E)} = \frac{2 \mathrm{Var}(K)}{\mathrm{Var}(E)}
+
+which is 1 for a Gaussian. In this form it also holds for thinned chains, whose draws are several transitions apart.
+"""
+
+import warnings
+from typing import NamedTuple
+
+import arviz_base
+import numpy as np
+import xarray as xr
+from arviz_stats.base import array_stats
+from jaxtyping import Float, Shaped
+
+from vihmc.config.method import SamplerConfig
+from vihmc.samplers.chains import Chains
+from vihmc.samplers.kernel import Tuning
+from vihmc.samplers.trajectory import LengthRule
+
+STILL_ACCEPTANCE = 0.01
+"""A chain that accepts fewer of its proposals stands still."""
+DIVERGENT_SHARE = 0.1
+"""A chain with a larger share of divergent draws diverges."""
+
+_MAX_BLOCK = 2**18
+
+FRESH_MOMENTUM = ("hmc", "nuts")
+"""Kernels that draw a Gaussian momentum before each transition."""
+
+
+class Convergence(NamedTuple):
+    """One entry per quantity. A quantity that never changes has R-hat infinity and ESS zero."""
+
+    rhat: Float[np.ndarray, " quantities"]
+    ess_bulk: Float[np.ndarray, " quantities"]
+    ess_tail: Float[np.ndarray, " quantities"]
+    mcse_mean: Float[np.ndarray, " quantities"]
+    mcse_relative: Float[np.ndarray, " quantities"]
+    """The same in units of the std of the quantity."""
+
+    @property
+    def varies(self) -> np.ndarray:
+        """Which quantities change at all, and can be assessed."""
+        return self.ess_bulk > 0
+
+    @property
+    def worst(self) -> int:
+        """The quantity with the fewest effective draws, of those that change."""
+        return int(np.argmin(np.where(self.varies, self.ess_bulk, np.inf)))
+
+    @property
+    def typical(self) -> int:
+        """The quantity whose number of effective draws is the median of those that change."""
+        order = np.argsort(np.where(self.varies, self.ess_bulk, np.inf))
+        return int(order[(max(1, np.count_nonzero(self.varies)) - 1) // 2])
+
+
+class Transitions(NamedTuple):
+    """How each chain moved, one entry per chain."""
+
+    acceptance: Float[np.ndarray, " chains"]
+    divergent_share: Float[np.ndarray, " chains"]
+    """Share of divergent draws."""
+    longest_share: Float[np.ndarray, " chains"]
+    """Share of draws whose trajectory was as long as is allowed; of thinned draws, those where each one was."""
+    ebfmi: Float[np.ndarray, " chains"]
+    """Expected squared change of energy in a transition over the variance of the energy; not a number for kernels that
+    do not draw their momentum afresh."""
+
+
+class Energies(NamedTuple):
+    """Energies of all draws, in nats, less the mean of their chain."""
+
+    marginal: Float[np.ndarray, " draws"]
+    changes: Float[np.ndarray, " pairs"]
+    """From one draw to the next."""
+
+
+def assess(values: Shaped[np.ndarray, "chains draws *quantity"], *, one_target: bool = True) -> Convergence:
+    """Assess the convergence of scalar quantities, drawn by several chains.
+
+    Chains that each have a target of their own differ by right. Then R-hat and the effective draws are those of the
+    distances from the mean of the own chain, which see only what moves within chains; the standard error of the mean
+    over all, with the chains as independent draws, is that of the means of the chains.
+    """
+    values = values.reshape(*values.shape[:2], -1)
+    # A part of the quantities at a time: ArviZ takes several times the memory of what it is given.
+    assess_part = _assess if one_target else _assess_within
+    parts = [assess_part(values[..., part]) for part in blocks(values.shape)]
+    return Convergence(*(np.concatenate(results) for results in zip(*parts, strict=True)))
+
+
+def _assess_within(values: Shaped[np.ndarray, "chains draws quantities"]) -> Convergence:
+    values = np.asarray(values, dtype=np.float64)
+    mean = values.mean(axis=1, keepdims=True)
+    within = _assess(values - mean)
+    error = mean[:, 0].std(axis=0, ddof=1) / np.sqrt(len(values))
+    spread = values.std(axis=(0, 1))
+    return within._replace(mcse_mean=error, mcse_relative=error / np.where(spread > 0, spread, np.inf))
+
+
+def blocks(shape: tuple[int, int, int]) -> list[slice]:
+    """Parts of the last axis that have no more than a few million numbers."""
+    num_chains, num_draws, num_quantities = shape
+    length = max(1, _MAX_BLOCK // max(1, num_chains * num_draws))
+    return [slice(begin, begin + length) for begin in range(0, max(1, num_quantities), length)]
+
+
+def _assess(values: Shaped[np.ndarray, "chains draws quantities"]) -> Convergence:
+    values = np.asarray(values, dtype=np.float64)
+    axes = {"chain_axis": 0, "draw_axis": 1}
+    if values.shape[1] < 4:
+        nothing = np.full(values.shape[2], np.nan)
+        return Convergence(nothing, nothing, nothing, nothing, nothing)
+    moves = np.ptp(values, axis=(0, 1)) > 0
+    moving = values[..., moves]
+    results = {
+        "rhat": (array_stats.rhat(_at_least_two_chains(moving), **axes), np.inf),
+        "ess_bulk": (array_stats.ess(moving, method="bulk", **axes), 0.0),
+        "ess_tail": (array_stats.ess(moving, method="tail", prob=(0.05, 0.95), **axes), 0.0),
+        "mcse_mean": (array_stats.mcse(moving, method="mean", **axes), np.inf),
+    }
+    results["mcse_relative"] = (results["mcse_mean"][0] / moving.std(axis=(0, 1)), np.inf)
+    filled = {}
+    for name, (result, stuck) in results.items():
+        filled[name] = np.full(moves.shape, stuck)
+        filled[name][moves] = result
+    return Convergence(**filled)
+
+
+def _at_least_two_chains(values: np.ndarray) -> np.ndarray:
+    """R-hat compares halves of chains; ArviZ wants two chains for it, so a single one is cut in half beforehand."""
+    if len(values) > 1:
+        return values
+    half = values.shape[1] // 2
+    return np.concatenate([values[:, :half], values[:, -half:]])
+
+
+def effective_draws(values: Float[np.ndarray, "chains draws quantities"]) -> Float[np.ndarray, "chains quantities"]:
+    """Effective draws of each chain on its own, for the mean; few where the two halves of the chain differ."""
+    num_chains, num_draws, num_quantities = values.shape
+    if num_draws < 4:
+        return np.ones((num_chains, num_quantities))
+    result = np.ones((num_chains, num_quantities))
+    for part in blocks(values.shape):
+        moves = np.ptp(values[..., part], axis=1) > 0
+        moving = np.swapaxes(values[..., part], 0, 1)[None, :, moves]
+        result[:, part][moves] = array_stats.ess(moving, method="mean", chain_axis=0, draw_axis=1)
+    return result
+
+
+def describe_transitions(chains: Chains, tuning: Tuning, config: SamplerConfig) -> Transitions:
+    """Describe how chains moved that were run with `tuning` and `config`."""
+    return Transitions(
+        acceptance=chains.totals.acceptance_rate / chains.num_draws,
+        divergent_share=chains.totals.num_divergent / chains.num_draws,
+        longest_share=np.mean(_is_longest(chains, tuning, config), axis=1),
+        ebfmi=_ebfmi(chains) if config.kernel in FRESH_MOMENTUM else np.full(chains.num_chains, np.nan),
+    )
+
+
+def _is_longest(chains: Chains, tuning: Tuning, config: SamplerConfig) -> np.ndarray:
+    """Whether the trajectories of a draw might have gone on but for the limit."""
+    if config.kernel == "nuts":
+        # A tree that doubles n times has 2ⁿ - 1 leapfrog steps.
+        longest = 2 ** ((config.max_integration_steps + 1).bit_length() - 1) - 1
+        return chains.num_gradients >= longest * config.thin
+    rule = LengthRule.of(config)
+    is_cut = not rule.fixed and int(tuning.num_integration_steps) >= int(rule.longest)
+    return np.full(chains.num_gradients.shape, is_cut)
+
+
+def _ebfmi(chains: Chains) -> np.ndarray:
+    energy = chains.energy.astype(np.float64)
+    kinetic = energy + chains.log_density
+    var = np.var(energy, axis=1)
+    return 2 * np.var(kinetic, axis=1) / np.where(var > 0, var, np.nan)
+
+
+def find_energies(chains: Chains) -> Energies:
+    """Collect the energies of all chains."""
+    energy = chains.energy.astype(np.float64)
+    marginal, changes = energy - energy.mean(axis=1, keepdims=True), np.diff(energy, axis=1)
+    return Energies(marginal[np.isfinite(marginal)], changes[np.isfinite(changes)])
+
+
+def find_bad_chains(chains: Chains) -> dict[int, str]:
+    """Return the chains that stand still or diverge, each with the reason in a sentence."""
+    reasons, totals = {}, chains.totals
+    for chain in range(chains.num_chains):
+        acceptance = float(totals.acceptance_rate[chain]) / chains.num_draws
+        divergent = float(totals.num_divergent[chain]) / chains.num_draws
+        stands = totals.num_pairs > 0 and totals.num_moves[chain] < STILL_ACCEPTANCE * totals.num_pairs
+        if totals.num_infinite[chain]:
+            reasons[chain] = "its log density is not finite"
+        elif divergent > DIVERGENT_SHARE:
+            reasons[chain] = f"it diverges: {divergent:.0%} of its draws did"
+        elif acceptance < STILL_ACCEPTANCE or stands:
+            reasons[chain] = f"it stands still: acceptance {acceptance:.2g}"
+    return reasons
+
+
+def to_datatree(chains: Chains, names: list[str]) -> xr.DataTree:
+    """Return draws and statistics in ArviZ's layout, with the names of the parameters as an attribute."""
+    with warnings.catch_warnings():
+        # More chains than draws is unusual, not wrong.
+        warnings.filterwarnings("ignore", message="Found chain dimension to be longer")
+        tree = arviz_base.from_dict(
+            {
+                "posterior": {"theta": chains.positions},
+                "sample_stats": {
+                    "lp": chains.log_density,
+                    "acceptance_rate": chains.acceptance_rate,
+                    "diverging": chains.is_divergent,
+                    "energy": chains.energy,
+                    "n_steps": chains.num_gradients,
+                },
+            },
+            dims={"theta": ["param"]},
+        )
+    tree["posterior"].attrs["param_names"] = names
+    return tree

@@ -1,0 +1,122 @@
+"""What a first stage leaves, whichever it was: Gaussians for all parameters, and how the fit went."""
+
+import math
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from vihmc.config.method import VIConfig
+from vihmc.posterior.density import Posterior, Validation
+from vihmc.posterior.mean_field import Bound, MeanField, estimate_elbo, prior_of
+from vihmc.types import Key
+
+
+class VIInfo(NamedTuple):
+    """What a person looks at."""
+
+    loss: Array
+    """Negative objective: lower is better."""
+
+
+class VIHistory(NamedTuple):
+    """One record per `record_every` steps."""
+
+    step: np.ndarray
+    loss: np.ndarray
+    learning_rate: np.ndarray
+    training_mse: np.ndarray
+    validation_mse: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class VIResult:
+    """A fit and how it went.
+
+    Attributes:
+        q: The fitted Gaussians.
+        history: Loss and errors along the way.
+        elbo: The bound at the end, whatever the objective was.
+        elbo_of_prior: The same bound for q = prior; a fit below it has learnt nothing.
+        converged: Whether the loss had stopped falling; None if the fit was too short to tell.
+        kl_weight: What the divergence was multiplied by; below one the bound is not what was maximised.
+        is_laplace: Whether q is a mode and the curvature there, and no fit of the bound.
+    """
+
+    q: MeanField
+    history: VIHistory
+    elbo: Bound
+    elbo_of_prior: Bound
+    converged: bool | None
+    kl_weight: float = 1.0
+    is_laplace: bool = False
+
+    @property
+    def collapsed(self) -> bool:
+        """Whether the bound, if it was what was maximised, is below the prior's by more than the noise of both."""
+        return self.kl_weight == 1 and not self.is_laplace and self._is_below_prior
+
+    @property
+    def _is_below_prior(self) -> bool:
+        noise = math.hypot(self.elbo.standard_error, self.elbo_of_prior.standard_error)
+        return self.elbo.value < self.elbo_of_prior.value - 2 * noise
+
+    @property
+    def message(self) -> str:
+        """The outcome in words, and what to change if it is not good."""
+        steps, steps_name = int(self.history.step[-1]), "map_steps" if self.is_laplace else "num_steps"
+        bound = f"ELBO {self.elbo.value:.2f} ± {self.elbo.standard_error:.2f} nats"
+        message = f"{'Mode found' if self.is_laplace else bound} after {steps} steps"
+        if self.converged is None:
+            message += ", too few to tell whether it has converged."
+        else:
+            message += ", converged." if self.converged else f", still changing: raise vi.{steps_name}."
+        if self.is_laplace:
+            message += f" The Gaussians around it, which maximise no bound, have an {bound}."
+        if self.kl_weight < 1:
+            message += f" The divergence weighed {self.kl_weight:g}, so q is colder than the posterior"
+            if self._is_below_prior:
+                message += f", and its bound below that of q = prior, {self.elbo_of_prior.value:.2f} nats"
+            message += "."
+        if self.collapsed:
+            message += (
+                f" This is worse than q = prior ({self.elbo_of_prior.value:.2f} nats): the fit has collapsed or not"
+                " begun. Start from a mode (vi.map_steps), or reconsider the prior and the noise."
+            )
+        return message
+
+
+def judge(fitted: VIResult, posterior: Posterior, config: VIConfig, rng_key: Key) -> VIResult:
+    """Estimate the bounds of an earlier fit anew, for a posterior that may have another prior or noise."""
+    *_, key_bound = split_keys(rng_key)
+    elbo, elbo_of_prior = find_bounds(posterior, fitted.q, config, key_bound)
+    return replace(fitted, elbo=elbo, elbo_of_prior=elbo_of_prior, kl_weight=config.kl_weight)
+
+
+def split_keys(rng_key: Key) -> tuple[Key, Key, Key]:
+    """Keys of the start, of the steps and of the bounds."""
+    key_start, key_steps, key_bound = jax.random.split(rng_key, 3)
+    return key_start, key_steps, key_bound
+
+
+def find_bounds(posterior: Posterior, q: MeanField, config: VIConfig, rng_key: Key) -> tuple[Bound, Bound]:
+    """Bounds of q and of the prior."""
+    key_q, key_prior = jax.random.split(rng_key)
+    return (
+        estimate_elbo(posterior, q, key_q, config.num_bound_samples),
+        estimate_elbo(posterior, prior_of(posterior, like=q), key_prior, config.num_bound_samples),
+    )
+
+
+@jax.jit
+def find_errors(posterior: Posterior, mean: Array, validation: Validation | None) -> tuple[Array, Array]:
+    """Mean square error of the prediction at the mean of q, on training and on validation data."""
+
+    def error(data: Validation) -> Array:
+        return jnp.average((posterior.predict(mean, data.inputs) - data.targets) ** 2, weights=data.weights)
+
+    training = error(Validation(posterior.inputs, posterior.targets, posterior.weights))
+    return training, jnp.full_like(training, jnp.nan) if validation is None else error(validation)

@@ -1,1 +1,0 @@
-"""Pages for people who never open Python: the report of a run, and runs side by side."""

@@ -1,0 +1,220 @@
+"""The runs of every study, under either preset.
+
+``paper`` has the published networks, data and samplers; where its chains are shorter than the published ones, the
+settings here say so and the page repeats them. ``quick`` is the same on small networks, to see that all of it works.
+"""
+
+from typing import NamedTuple
+
+from vihmc.paper.reproduction.study import Preset, StudyRun
+
+THRESHOLDS = (0.9, 0.75, 0.5, 0.3)
+RULES = ("sensitivity", "random", "variance", "magnitude")
+RULE_TITLES = {
+    "sensitivity": "the paper's score",
+    "random": "random",
+    "variance": "largest variance of q",
+    "magnitude": "largest magnitude",
+}
+NOISES = (0.1, 0.05, 0.01, 0.005)
+NUMBERS_OF_POINTS = (10, 20, 30, 40)
+OBJECTIVES = ("published", "elbo")
+USUAL_NOISE, USUAL_POINTS = 0.05, 20
+
+BURGERS_SAMPLER = (
+    "hmc.metric=identity",
+    "hmc.step_size=2e-4",
+    "hmc.trajectory=paper",
+    "hmc.posterior_var=1.054729e-2",
+    "problem.noise_std=1.0",
+)
+"""As published; the preset `paper` has it already, the quick one gets it on top."""
+CONE_SAMPLER = (
+    "hmc.metric=identity",
+    "hmc.step_size=1e-5",
+    "hmc.trajectory=paper",
+    "hmc.posterior_var=1.1664e-4",
+)
+SPLIT = ("reference.enabled=true", "reference.integrator=split", "reference.num_shards=2", "reference.num_chains=1")
+FEW_PREDICTIONS = ("prediction.num_vi_draws=20",)
+
+
+class Size(NamedTuple):
+    """How large the studies are.
+
+    Attributes:
+        operator_preset: Preset of the runs of operators with the paper's sampler.
+        seeds: Of the comparison of rules.
+        rule_thresholds: Sizes at which rules are compared, as thresholds of the paper's score.
+        robustness_seeds: Of the study of noise and amount of data.
+        step_search: Leapfrog steps of a draw while the step for 80 % acceptance is looked for.
+        thresholds: Of the study on Burgers.
+    """
+
+    operator_preset: str
+    seeds: int
+    rule_thresholds: tuple[float, ...]
+    robustness_seeds: int
+    step_search: int
+    thresholds: tuple[float, ...]
+
+
+SIZES: dict[Preset, Size] = {
+    "paper": Size("paper", 5, (0.5,), 5, 16, THRESHOLDS),
+    "quick": Size("quick", 2, (0.5,), 2, 8, (THRESHOLDS[0], THRESHOLDS[-1])),
+}
+
+
+def table_1_runs(preset: Preset) -> list[StudyRun]:
+    """sine_small as published, and with the ELBO; quick ones burn in for less, as chains start in the right place."""
+    short = ("hmc.num_warmup=300", "reference.num_warmup=300") if preset == "quick" else ()
+    elbo = ("vi.objective=elbo", *short, *(("reference.enabled=false",) if preset == "quick" else ()))
+    return [
+        StudyRun("sine_small/published", "sine_small", "paper", short, with_figures=True),
+        StudyRun("sine_small/elbo", "sine_small", "paper", elbo, with_figures=True),
+    ]
+
+
+def sine_large_runs(preset: Preset) -> list[StudyRun]:
+    """sine_large with our own settings and HMC on all parameters, the truth of the comparisons; and as published."""
+    if preset == "paper":
+        return [
+            StudyRun("sine_large/default", "sine_large", "default", ("reference.enabled=true",), with_figures=True),
+            StudyRun("sine_large/published", "sine_large", "paper", with_figures=True),
+        ]
+    short = (
+        "reference.enabled=true",
+        "reference.num_draws=200",
+        "reference.thin=1",
+        "reference.max_integration_steps=255",
+    )
+    published = ("vi.objective=published", "reference.enabled=false")
+    return [
+        StudyRun("sine_large/default", "sine_large", "quick", short, with_figures=True),
+        StudyRun("sine_large/published", "sine_large", "quick", published, with_figures=True),
+    ]
+
+
+def burgers_default(preset: Preset) -> StudyRun:
+    """Burgers with our own settings; all other runs of it use its fit."""
+    return StudyRun("burgers/default", "burgers", "quick" if preset == "quick" else "default", with_figures=True)
+
+
+def burgers_runs(preset: Preset) -> list[StudyRun]:
+    """Burgers with the paper's sampler at every threshold, and a search of the step for 80 %; HMC beside the first."""
+    size, runs = SIZES[preset], [burgers_default(preset)]
+    sampler = BURGERS_SAMPLER if preset == "quick" else ()
+    fixed = ("hmc.num_chains=1", "hmc.num_warmup=10", "hmc.num_draws=20", "prediction.num_vi_draws=50")
+    search = ("hmc.num_chains=1", "hmc.step_size=none", "hmc.num_warmup=100", "hmc.num_draws=10")
+    search += (f"hmc.max_integration_steps={size.step_search}", *FEW_PREDICTIONS)
+    full = ("reference.num_warmup=0", "reference.num_draws=5", "reference.metric=identity", "reference.start=q_mean")
+    full += ("reference.step_size=2e-4", "reference.trajectory=paper", "reference.posterior_var=1.054729e-2")
+    full += ("reference.max_integration_steps=1023",)
+    full_search = ("reference.num_warmup=100", "reference.step_size=none", "reference.num_draws=5")
+    full_search += (f"reference.max_integration_steps={size.step_search}",)
+    cases: list[tuple[str, tuple[str, ...]]] = [
+        (f"{threshold:g}", (f"selection.threshold={threshold:g}",)) for threshold in size.thresholds
+    ]
+    cases.append(("random", (f"selection.threshold={THRESHOLDS[-1]:g}", "selection.rank_by=random")))
+    for name, selection in cases:
+        is_first = name == cases[0][0]
+        beside = (*SPLIT, *full) if is_first else ()
+        searched = (*beside, *full_search) if is_first else ()
+        common = {"problem": "burgers", "preset": size.operator_preset, "fit_from": "burgers/default"}
+        runs.append(
+            StudyRun(
+                f"burgers/threshold_{name}",
+                settings=(*sampler, *selection, *fixed, *beside),
+                with_figures=is_first,
+                **common,
+            )
+        )
+        runs.append(StudyRun(f"burgers/step_{name}", settings=(*sampler, *selection, *search, *searched), **common))
+    return runs
+
+
+def cone_default(preset: Preset) -> StudyRun:
+    """The cone with our own settings and HMC on all parameters beside it."""
+    if preset == "quick":
+        short = ("reference.num_draws=50", "reference.max_integration_steps=31", "leave_out.num_folds=0")
+        return StudyRun("cone/default", "cone", "quick", ("reference.enabled=true", *short), with_figures=True)
+    return StudyRun("cone/default", "cone", "default", ("reference.enabled=true",), with_figures=True)
+
+
+def cone_runs(preset: Preset) -> list[StudyRun]:
+    """The cone with the paper's sampler under both objectives, and the search of the step for 80 %."""
+    size, runs = SIZES[preset], [cone_default(preset)]
+    sampler = (*CONE_SAMPLER, "problem.prior_std=0.01", "problem.noise_std=5e-3") if preset == "quick" else ()
+    length = 200 if preset == "paper" else 50
+    alone = ("hmc.num_chains=1", "leave_out.num_folds=0")
+    fixed = (*alone, f"hmc.num_warmup={10 * length}", f"hmc.num_draws={length}", "hmc.thin=10")
+    full = ("reference.num_warmup=0", f"reference.num_draws={length}", "reference.metric=identity")
+    full += ("reference.start=q_mean", "reference.step_size=1e-5", "reference.trajectory=paper")
+    full += ("reference.posterior_var=1.1664e-4", "reference.max_integration_steps=1023")
+    search = (*alone, "hmc.step_size=none", "hmc.num_warmup=500", "hmc.num_draws=50", "hmc.thin=1")
+    search += ("hmc.max_integration_steps=64", *FEW_PREDICTIONS)
+    full_search = ("reference.step_size=none", "reference.num_warmup=500", "reference.num_draws=50")
+    full_search += ("reference.max_integration_steps=64",)
+    for objective in OBJECTIVES:
+        settings = (*sampler, f"vi.objective={objective}")
+        name = f"cone/{objective}"
+        common = {"problem": "cone", "preset": size.operator_preset}
+        beside = (*SPLIT, *full) if objective == OBJECTIVES[0] else ()
+        searched = (*beside, *full_search) if beside else ()
+        runs.append(StudyRun(name, settings=(*settings, *fixed, *beside), with_figures=True, **common))
+        runs.append(
+            StudyRun(f"cone/step_{objective}", settings=(*settings, *search, *searched), fit_from=name, **common)
+        )
+    return runs
+
+
+def rule_runs(problem: str, preset: Preset) -> list[StudyRun]:
+    """One chain of runs per seed: a fit, then every rule at every size on it."""
+    size = SIZES[preset]
+    short = {
+        "sine_large": ("hmc.num_warmup=200", "hmc.num_draws=200", "hmc.thin=1", "hmc.max_integration_steps=255"),
+        "cone": (
+            "vi.map_steps=5000",
+            "vi.num_steps=5000",
+            "hmc.num_warmup=100",
+            "hmc.num_draws=80",
+            "hmc.max_integration_steps=63",
+            "leave_out.num_folds=0",
+            "prediction.num_vi_draws=100",
+        ),
+    }[problem]
+    if preset == "quick":
+        short = {
+            "sine_large": ("hmc.num_warmup=150", "hmc.num_draws=100"),
+            "cone": ("leave_out.num_folds=0", "hmc.num_draws=50", "prediction.num_vi_draws=50"),
+        }[problem]
+    runs = []
+    for seed in range(size.seeds):
+        first = None
+        for threshold in size.rule_thresholds if problem == "sine_large" else size.rule_thresholds[:1]:
+            for rule in RULES:
+                name = f"{problem}/rules/seed_{seed}/{threshold:g}_{rule}"
+                settings = (*short, f"seed={seed}", f"selection.threshold={threshold:g}", f"selection.rank_by={rule}")
+                own = "quick" if preset == "quick" else "default"
+                runs.append(StudyRun(name, problem, own, settings, fit_from=first))
+                first = first or name
+    return runs
+
+
+def robustness_runs(preset: Preset) -> list[StudyRun]:
+    """sine_large with other noise and other amounts of data, under both objectives, as far as the scores."""
+    cases = [(noise, USUAL_POINTS) for noise in NOISES] + [(USUAL_NOISE, points) for points in NUMBERS_OF_POINTS]
+    return [
+        robustness_run(preset, objective, noise, points, seed)
+        for objective in OBJECTIVES
+        for noise, points in dict.fromkeys(cases)
+        for seed in range(SIZES[preset].robustness_seeds)
+    ]
+
+
+def robustness_run(preset: Preset, objective: str, noise_std: float, num_points: int, seed: int) -> StudyRun:
+    """One fit of that study."""
+    name = f"sine_large/robustness/{objective}/noise_{noise_std:g}_points_{num_points}_seed_{seed}"
+    own = {"elbo": "default", "published": "paper"}[objective] if preset == "paper" else "quick"
+    settings = (f"seed={seed}", f"problem.noise_std={noise_std:g}", f"problem.num_points={num_points}")
+    return StudyRun(name, "sine_large", own, (*settings, f"vi.objective={objective}"), only_chosen=True)

@@ -1,0 +1,142 @@
+"""The runs of a study: found where they are stored, finished where they were interrupted, made where missing."""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from rich.console import Console
+
+from vihmc.cli.runs import choose_run, resolve_config, resume_run, start_run
+from vihmc.config.files import build_config, load_preset
+from vihmc.config.method import Config
+from vihmc.errors import InputError, Interrupted
+from vihmc.fit.result import VIResult
+from vihmc.paper.reproduction.study import PAPERS_RULE, RUNS, StudyRun
+from vihmc.runs.directory import read_config
+from vihmc.runs.files import load_arrays, load_json
+from vihmc.runs.journal import Selected
+from vihmc.runs.runtime import configure_jax
+from vihmc.runs.stage_files import load_fit, load_selected
+
+
+class Stored:
+    """A finished run as it lies on disk; nothing is read before it is asked for."""
+
+    def __init__(self, path: Path) -> None:
+        """Look at the run in `path`."""
+        self.path = path
+        self._summary: dict[str, Any] | None = None
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """Its ``summary.json``."""
+        if self._summary is None:
+            self._summary = load_json(self.path / "summary.json")
+        return self._summary
+
+    @property
+    def fit(self) -> VIResult:
+        """Its first stage."""
+        return load_fit(self.path / "vi.npz")
+
+    @property
+    def selected(self) -> Selected:
+        """Its second stage."""
+        return load_selected(self.path / "scores.npz")
+
+    def predictions(self, *names: str) -> dict[str, np.ndarray]:
+        """Some arrays of its predictions; only these are read."""
+        return load_arrays(self.path / "predictions.npz", names)
+
+    def figure(self, name: str) -> Path:
+        """The file of one of its figures."""
+        return self.path / "figures" / f"{name}.png"
+
+
+class Workshop:
+    """Where the runs of all studies of one preset are."""
+
+    def __init__(self, folder: Path, *, data_dir: Path | None = None, console: Console | None = None) -> None:
+        """Work in `folder`; the cone's files are in `data_dir`."""
+        self.runs_folder = folder / RUNS
+        self._data_dir = data_dir
+        self._console = console or Console(quiet=True)
+        self._silent = Console(quiet=True)
+
+    def make(self, runs: Sequence[StudyRun]) -> dict[str, Stored]:
+        """Return all of these runs, finished; each is made once, however many studies ask for it."""
+        unique = {run.name: run for run in runs}
+        missing = [run for run in unique.values() if not self._is_done(run)]
+        if len(missing) < len(unique):
+            self._console.print(f"{len(unique) - len(missing)} of {len(unique)} runs are there already.")
+        for number, run in enumerate(missing, 1):
+            self._console.print(f"Run {number} of {len(missing)}: {run.name}", style="bold", highlight=False)
+            began = time.perf_counter()
+            with _going_on_with_the_same_command():
+                if self._make(run):
+                    raise KeyboardInterrupt
+            if number < len(missing) and missing[number].problem != run.problem:
+                jax.clear_caches()  # what was compiled for one problem is of no use to another, and takes memory
+            self._console.print(f"{run.name}: {time.perf_counter() - began:.0f} s", highlight=False)
+        return {name: Stored(self.runs_folder / name) for name in unique}
+
+    def config_of(self, run: StudyRun) -> Config:
+        """All settings of a run."""
+        data = {} if self._data_dir is None or run.problem != "cone" else {"data_dir": str(self._data_dir)}
+        layers = ({"selection": PAPERS_RULE}, load_preset(run.problem, run.preset), {"problem": data})
+        return resolve_config(build_config(*layers, overrides=run.settings), self._silent)
+
+    def _path(self, run: StudyRun) -> Path:
+        return self.runs_folder / run.name
+
+    def _is_done(self, run: StudyRun) -> bool:
+        path = self._path(run)
+        last = "scores.npz" if run.only_chosen else "summary.json"
+        if not (path / "config.toml").exists():
+            return False
+        found, asked = read_config(path), self.config_of(run)
+        if differences := _differences(found, asked):
+            raise InputError(
+                f"`{path}` must hold a run with the settings of this study, got others: {', '.join(differences)}. Move "
+                "it away, or give another --out."
+            )
+        return (path / last).exists()
+
+    def _make(self, run: StudyRun) -> bool:
+        """Bring a run to its end; whether it was asked to stop meanwhile."""
+        path, config = self._path(run), self.config_of(run)
+        configure_jax(config)
+        console = self._console if run.with_figures else self._silent
+        if run.only_chosen:
+            return choose_run(config, out=path, console=console)
+        if (path / "config.toml").exists():
+            return resume_run(path, any_version=False, console=console, brief=not run.with_figures)
+        fit_from = None if run.fit_from is None else self.runs_folder / run.fit_from
+        return start_run(config, out=path, fit_from=fit_from, console=console, brief=not run.with_figures)
+
+
+@contextmanager
+def _going_on_with_the_same_command() -> Iterator[None]:
+    try:
+        yield
+    except (KeyboardInterrupt, Interrupted):
+        raise Interrupted("interrupted; what was committed is kept, and the same command goes on with it.") from None
+
+
+def _differences(found: Config, asked: Config) -> list[str]:
+    """Names of the settings that are not the same, of stages that are run."""
+    one, other = (_flat(config) for config in (found, asked))
+    return [name for name in one.keys() | other.keys() if one.get(name) != other.get(name)]
+
+
+def _flat(config: Config) -> dict[str, Any]:
+    skipped = {"reference": not config.reference.enabled, "leave_out": not config.leave_out.num_folds}
+    flat = {}
+    for name, value in config.model_dump().items():
+        if not skipped.get(name):
+            flat |= {f"{name}.{key}": part for key, part in value.items()} if isinstance(value, dict) else {name: value}
+    return flat

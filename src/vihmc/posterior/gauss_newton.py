@@ -1,0 +1,135 @@
+r"""Coordinates in which the posterior is round: the leading curvature of the data, on top of the prior.
+
+With the Jacobian J of the predictions at the mean of the fit, the Gauss-Newton precision of the kept parameters is
+
+.. math::
+    \Sigma^{-1} = \text{prior\_std}^{-2} + J^\top W J / \text{noise\_std}^2
+    = \text{prior\_std}^{-1} \left(I + \textstyle\sum_m \lambda_m v_m v_m^\top\right) \text{prior\_std}^{-1}
+
+A few of its directions are known to the data a thousand times better than the prior knows them; they force a small step
+on a sampler that has to cross the others. The map from round coordinates z,
+
+.. math::
+    \theta = \mu + \text{prior\_std} \left(z + \textstyle\sum_m s_m v_m (v_m \cdot z)\right), \qquad
+    s_m = (1 + \lambda_m)^{-1/2} - 1
+
+undoes the leading ones. It is linear, so the density of z is that of :math:`\theta` up to a constant, and what is
+sampled stays exact however few directions it has. They come from products :math:`J^\top W J v` alone, by subspace
+iteration. Where a network bends over the width of its posterior, as the cone's does, the directions turn on the way and
+the map helps little: it is for posteriors that the fit's own curvature describes.
+"""
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.tree_util import Partial
+from jaxtyping import Array, Float
+
+from vihmc.posterior.density import Posterior
+from vihmc.posterior.operator import OperatorPosterior
+from vihmc.posterior.subspace import Subspace
+from vihmc.tracing import as_pytree_function
+from vihmc.types import Key, LogDensity, Vector
+
+_EXTRA_DIRECTIONS = 10
+_NUM_ITERATIONS = 3
+_PRODUCTS_AT_ONCE = 8
+
+
+class Whitening(NamedTuple):
+    """A linear map between positions and coordinates in which they are nearly independent, of size one.
+
+    Attributes:
+        center: The position whose coordinates are zero.
+        scale: Size of each parameter before the directions are considered.
+        basis: Orthonormal directions.
+        shrinkage: How much shorter each of them is, minus one.
+    """
+
+    center: Float[Array, " dim"]
+    scale: Float[Array, " dim"]
+    basis: Float[Array, "dim rank"]
+    shrinkage: Float[Array, " rank"]
+
+    def to_position(self, coordinates: Float[Array, "*batch dim"]) -> Float[Array, "*batch dim"]:
+        """Map coordinates to positions."""
+        return self.center + self.scale * self._along_basis(coordinates, self.shrinkage)
+
+    def to_coordinates(self, position: Float[Array, "*batch dim"]) -> Float[Array, "*batch dim"]:
+        """Map positions to coordinates."""
+        return self._along_basis((position - self.center) / self.scale, 1 / (1 + self.shrinkage) - 1)
+
+    def _along_basis(self, vectors: Array, factors: Array) -> Array:
+        # The directions are float32 to be read fast: which map it is does not matter, as long as it is the same one.
+        along = factors * (vectors.astype(self.basis.dtype) @ self.basis)
+        return vectors + (along @ self.basis.T).astype(vectors.dtype)
+
+    def log_density(self, logdensity_fn: LogDensity) -> LogDensity:
+        """The density of the coordinates, up to a constant."""
+        return Partial(_in_coordinates, self, as_pytree_function(logdensity_fn))
+
+
+def _in_coordinates(whitening: Whitening, logdensity_fn: LogDensity, coordinates: Array) -> Array:
+    return logdensity_fn(whitening.to_position(coordinates))
+
+
+def whiten(posterior: Posterior, subspace: Subspace, mean: Vector, rng_key: Key, *, rank: int) -> Whitening:
+    """Find coordinates for the kept parameters around `mean`.
+
+    Args:
+        posterior: Its data and its prior.
+        subspace: The kept parameters.
+        mean: Where the curvature is taken, a full parameter vector.
+        rng_key: Starts the iteration.
+        rank: Directions to find.
+    """
+    dtype = jnp.result_type(float)
+    center = subspace.extract(mean).astype(dtype)
+    scale = subspace.extract(jnp.broadcast_to(posterior.prior_std, mean.shape)).astype(dtype)
+    rank = min(rank, subspace.num_kept, posterior.targets.size)
+    product = Partial(gauss_newton_product, posterior, subspace.kept, mean, scale.astype(mean.dtype))
+    values, vectors = leading_eigenpairs(product, rng_key, size=subspace.num_kept, rank=rank, dtype=mean.dtype)
+    shrinkage = 1 / jnp.sqrt(1 + jnp.maximum(values, 0)) - 1
+    return Whitening(center, scale, vectors.astype(jnp.float32), shrinkage.astype(jnp.float32))
+
+
+def gauss_newton_product(
+    posterior: Posterior, kept: Array, mean: Vector, scale: Float[Array, " kept"], vector: Float[Array, " kept"]
+) -> Float[Array, " kept"]:
+    r"""Multiply a vector by :math:`s\, J^\top W J\, s / \text{noise\_std}^2`, with J of the kept parameters alone."""
+    tangent = jnp.zeros_like(mean).at[kept].set(scale * vector)
+    if isinstance(posterior, OperatorPosterior) and posterior.weights is None:
+        product = posterior.gauss_newton_product(mean, tangent) / posterior.noise_std**2
+        return scale * product.astype(vector.dtype)[kept]
+    weight = 1 / posterior.noise_std if posterior.weights is None else jnp.sqrt(posterior.weights) / posterior.noise_std
+
+    def predict(theta: Array) -> Array:
+        return posterior.predict(theta, posterior.inputs)
+
+    _, push = jax.linearize(predict, mean)
+    outputs = push(tangent)
+    (gradient,) = jax.linear_transpose(push, mean)((weight**2 * outputs).astype(outputs.dtype))
+    return scale * gradient[kept]
+
+
+def multiply_by(product: Partial, vectors: Float[Array, "size columns"]) -> Float[Array, "size columns"]:
+    """Multiply every column, a few at a time."""
+    return jax.lax.map(product, vectors.T, batch_size=min(_PRODUCTS_AT_ONCE, vectors.shape[1])).T
+
+
+@partial(jax.jit, static_argnames=("size", "rank", "dtype"))
+def leading_eigenpairs(
+    product: Partial, rng_key: Key, *, size: int, rank: int, dtype: np.dtype
+) -> tuple[Float[Array, " rank"], Float[Array, "size rank"]]:
+    """Largest eigenvalues of a symmetric matrix, in descending order, and their vectors, from products with it.
+
+    Random vectors are multiplied and made orthonormal a few times. What is found of the smallest of them is rough.
+    """
+    vectors = jax.random.normal(rng_key, (size, min(size, rank + _EXTRA_DIRECTIONS)), dtype)
+    for _ in range(_NUM_ITERATIONS):
+        vectors, _ = jnp.linalg.qr(multiply_by(product, vectors))
+    values, rotation = jnp.linalg.eigh(vectors.T @ multiply_by(product, vectors))
+    return values[::-1][:rank], (vectors @ rotation)[:, ::-1][:, :rank]

@@ -1,0 +1,281 @@
+r"""The posterior of a DeepONet on all pairs of functions and locations.
+
+.. math::
+    \log p(\theta \mid D) = \log N(\theta; 0, \mathrm{prior\_std}^2)
+    + \sum_{u, x} \log N(y(u, x);\, b_\theta(u) \cdot t_\theta(x) + c,\ \mathrm{noise\_std}^2) + \mathrm{const}
+
+The networks run on every function and on every location once, never on every pair (:mod:`vihmc.posterior.pairs`). With a
+selection, whatever no kept parameter touches is computed once (:mod:`vihmc.posterior.cached_layers`).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.tree_util import Partial
+from jaxtyping import Array, Float
+
+from vihmc.errors import InputError
+from vihmc.models.deeponet import DeepONet, Factors
+from vihmc.posterior.cached_layers import RestrictedOperator
+from vihmc.posterior.density import Posterior, as_finite, as_positive
+from vihmc.posterior.layout import ParamLayout
+from vihmc.posterior.pairs import PairTargets, factorise, half_squared_error, log_likelihood, weigh
+from vihmc.posterior.shards import ShardedDensity, check_shards
+from vihmc.posterior.subspace import Subspace
+from vihmc.types import Inputs, Key, Params, Vector
+
+
+class PairBatch(NamedTuple):
+    """Indices of some functions and of some locations."""
+
+    functions: Array
+    locations: Array
+
+
+@dataclass(frozen=True, eq=False)
+class OperatorPosterior(Posterior):
+    """A posterior whose observations are functions and whose outputs are locations. Build it with :meth:`on_pairs`.
+
+    The model computes in the precision of `targets`; positions and energies are float64.
+
+    Attributes:
+        model: The operator.
+        locations: Where every field is known.
+        factors: The targets without their units, and as a product for the force.
+    """
+
+    model: DeepONet
+    locations: Float[Array, "locations dims"]
+    factors: PairTargets
+
+    @classmethod
+    def on_pairs(
+        cls,
+        model: DeepONet,
+        functions: Any,
+        locations: Any,
+        targets: Any,
+        *,
+        prior_std: Any,
+        noise_std: Any,
+        weights: Any = None,
+        dtype: str = "float32",
+    ) -> "OperatorPosterior":
+        """Check the data and build the posterior.
+
+        Args:
+            model: The operator.
+            functions: Values of each function at the sensors, (functions, sensors).
+            locations: Coordinates, (locations, dims).
+            targets: The field of each function at each location, (functions, locations).
+            prior_std: Prior standard deviation of every weight and bias.
+            noise_std: Standard deviation of the observation noise.
+            weights: How often each value was observed, of the shape of `targets`; zero where there is none, whatever
+                number stands there. Once each if not given.
+            dtype: What the networks compute in.
+
+        Raises:
+            InputError: If shapes disagree, data are not finite, a std is not positive, a weight is negative, or 64-bit
+                floats are off.
+        """
+        if jnp.result_type(float) != jnp.float64:
+            raise InputError(
+                "`jax_enable_x64` must be on for an operator, got off: the energy of millions of pairs needs float64 "
+                "sums. Call jax.config.update('jax_enable_x64', True); the networks still compute in `dtype`."
+            )
+        if weights is not None:
+            weights = _check_weights(weights, targets, dtype)
+            targets = np.where(weights > 0, targets, 0.0)
+        exact = np.asarray(targets)
+        functions, locations, targets = (
+            as_finite(name, value, dtype)
+            for name, value in (("functions", functions), ("locations", locations), ("targets", targets))
+        )
+        layout = ParamLayout.of(jax.eval_shape(model.init, jax.random.key(0)))
+        for name, array in (("functions", functions), ("locations", locations)):
+            if array.ndim != 2:
+                raise InputError(f"`{name}` must have two axes, one row each, got shape {array.shape}.")
+        _check_widths(model, functions, locations)
+        if targets.shape != (expected := (functions.shape[0], locations.shape[0])):
+            raise InputError(f"`targets` must have a row per function and a column per location, {expected}, "
+                             f"got {targets.shape}.")  # fmt: skip
+        return cls(
+            apply=model.apply,
+            layout=layout,
+            inputs=functions,
+            targets=targets,
+            prior_std=_one_std("prior_std", prior_std, "the standard deviation of the prior"),
+            noise_std=_one_std("noise_std", noise_std, "the standard deviation of the observation noise"),
+            model=model,
+            locations=locations,
+            factors=_factors(model, exact, targets, weights),
+        )
+
+    @property
+    def weights(self) -> Array | None:
+        """How often each value was observed; None for once each."""
+        return self.factors.weights
+
+    def reweighted(self, weights: Float[Array, "functions locations"]) -> "OperatorPosterior":
+        """The posterior of the same values, observed more or less often: zero leaves one out.
+
+        Raises:
+            InputError: If a weight is negative or not finite, or one is given to a value that was never observed.
+        """
+        checked = _check_weights(weights, self.targets, self.targets.dtype)
+        if self.weights is not None and np.any(checked[np.asarray(self.weights) == 0]):
+            raise InputError("`weights` must be zero where they were before, got a value that was never observed.")
+        return replace(self, factors=weigh(np.asarray(self.factors.values), checked, self.targets.dtype))
+
+    def moved(self, noise: Array) -> "OperatorPosterior":
+        """The posterior of other data. Noise has no factors, so every pair counts by itself."""
+        weights = jnp.ones_like(self.targets) if self.weights is None else self.weights
+        values = self.factors.values + (noise / self.model.output_scale).astype(self.targets.dtype)
+        return replace(
+            self, targets=self.targets + noise.astype(self.targets.dtype), factors=weigh(values, weights, values.dtype)
+        )
+
+    def predict(self, theta: Vector, inputs: Inputs) -> Float[Array, "functions locations"]:
+        """Run the operator on functions, at the training locations."""
+        return self.predict_at(theta, self.locations, inputs)
+
+    def predict_at(self, theta: Vector, locations: Array, functions: Array) -> Float[Array, "functions locations"]:
+        """Run the operator on functions, at any locations."""
+        return self.model.apply_pairs(self._params(theta), functions, locations)
+
+    def _params(self, theta: Vector) -> Params:
+        return self.layout.unravel(theta.astype(self.targets.dtype))
+
+    def log_likelihood(self, theta: Vector, batch: Any = None) -> Array:
+        """Log likelihood of all pairs, or an unbiased estimate of it from those of a :class:`PairBatch`."""
+        if batch is None:
+            factors = self.model.factors(self._params(theta), self.inputs, self.locations)
+            return self._from_error(half_squared_error(factors, self.factors))
+        functions, locations = self.inputs[batch.functions], self.locations[batch.locations]
+        branch, trunk, bias = self.model.factors(self._params(theta), functions, locations)
+        squares = (self.factors.values[batch.functions][:, batch.locations] - (branch @ trunk.T + bias)) ** 2
+        if self.weights is not None:
+            squares = self.weights[batch.functions][:, batch.locations] * squares
+        scale = self.targets.size / squares.size
+        return self._from_error(scale * 0.5 * jnp.sum(squares))
+
+    def _from_error(self, error: Array) -> Array:
+        """The likelihood from half the squared error without units."""
+        return log_likelihood(
+            self.model.output_scale**2 * error,
+            noise_std=self.noise_std,
+            num_observations=self.factors.num_observations,
+        )
+
+    def minibatch(self, rng_key: Key, *, batch_size: int | None, num_locations: int | None = None) -> Any:
+        """Draw some functions and some locations; all of them where no number is given.
+
+        Functions come without replacement. Locations come with it: of ten thousand few are drawn twice, and a
+        permutation of them takes as long as half a gradient.
+        """
+        if batch_size is None and num_locations is None:
+            return None
+        key_functions, key_locations = jax.random.split(rng_key)
+        num_functions, length = self.targets.shape
+        locations = jnp.arange(length)
+        if num_locations is not None:
+            locations = jax.random.randint(key_locations, (num_locations,), 0, length)
+        return PairBatch(jax.random.permutation(key_functions, num_functions)[:batch_size], locations)
+
+    def sum_squared_gradients(self, theta: Vector, inputs: Inputs, weights: Array | None = None) -> Vector:
+        """Exact sums of squared derivatives over all functions in `inputs` and all locations."""
+        sums = self.model.sum_squared_gradients(self._params(theta), inputs, self.locations, weights)
+        return self.layout.ravel(sums)
+
+    def gauss_newton_product(self, theta: Vector, tangent: Vector) -> Vector:
+        r"""Multiply a vector by :math:`J^\top J`, where every pair was observed once.
+
+        A change of the product :math:`B T^\top + c` is :math:`\dot B T^\top + B \dot T^\top + \dot c`, and what goes
+        back to B is that times T: Gram matrices are all that is needed of the other side, and no field is formed.
+        """
+
+        def factors(theta: Vector) -> Any:
+            return self.model.factors(self._params(theta), self.inputs, self.locations)
+
+        (branch, trunk, _), push = jax.linearize(factors, theta)
+        branch_change, trunk_change, bias_change = push(tangent)
+        to_branch = branch_change @ (trunk.T @ trunk) + branch @ (trunk_change.T @ trunk) + bias_change * trunk.sum(0)
+        to_trunk = trunk_change @ (branch.T @ branch) + trunk @ (branch_change.T @ branch) + bias_change * branch.sum(0)
+        to_bias = (
+            branch_change.sum(0) @ trunk.sum(0) + branch.sum(0) @ trunk_change.sum(0) + bias_change * self.targets.size
+        )
+        backward = Factors(to_branch, to_trunk, jnp.reshape(to_bias, jnp.shape(bias_change)).astype(bias_change.dtype))
+        (gradient,) = jax.linear_transpose(push, theta)(backward)
+        return self.model.output_scale**2 * gradient
+
+    def restrict(self, subspace: Subspace, *, num_shards: int | None = None) -> Callable[[Array], Array]:
+        """The log density as a function of the kept parameters, with everything frozen computed once.
+
+        With a number of shards, every shard has an equal part of the functions.
+        """
+        restricted = RestrictedOperator.of(
+            self.model,
+            self.layout,
+            self.inputs,
+            self.locations,
+            self.factors,
+            subspace,
+            prior_std=self.prior_std,
+            noise_std=self.noise_std,
+        )
+        if num_shards is None:
+            return Partial(RestrictedOperator.log_density, restricted)
+        check_shards("num_shards", self.num_observations, num_shards)
+        return ShardedDensity(Partial(RestrictedOperator.log_density_of_shard, restricted), num_shards)
+
+
+jax.tree_util.register_dataclass(
+    OperatorPosterior,
+    data_fields=["inputs", "targets", "prior_std", "noise_std", "locations", "factors"],
+    meta_fields=["apply", "layout", "model"],
+)
+
+
+def _factors(model: DeepONet, exact: np.ndarray, targets: Array, weights: np.ndarray | None) -> PairTargets:
+    """Targets as the networks see them: without units, which are taken off before anything is rounded."""
+    if model.output_offset != 0 or model.output_scale != 1:
+        targets = jnp.asarray((exact.astype(np.float64) - model.output_offset) / model.output_scale, targets.dtype)
+    if weights is not None:
+        return weigh(np.asarray(targets), weights, targets.dtype)
+    return factorise(np.asarray(targets), targets.dtype)._replace(values=targets)
+
+
+def _one_std(name: str, value: Any, meaning: str) -> Array:
+    std = as_positive(name, value, meaning, jnp.result_type(float))
+    if std.ndim:
+        raise InputError(f"`{name}` must be one number for an operator, got {value}. It is {meaning}.")
+    return std
+
+
+def _check_weights(weights: Any, targets: Any, dtype: Any) -> np.ndarray:
+    weights = np.asarray(as_finite("weights", weights, dtype))
+    if weights.shape != np.shape(targets):
+        raise InputError(f"`weights` must have the shape of `targets`, {np.shape(targets)}, got {weights.shape}.")
+    if np.min(weights) < 0 or not np.any(weights):
+        raise InputError(
+            f"`weights` must not be negative, nor all zero, got a smallest of {np.min(weights):g} and a sum of "
+            f"{np.sum(weights):g}. Each is how often a value was observed."
+        )
+    return weights
+
+
+def _check_widths(model: DeepONet, functions: Array, locations: Array) -> None:
+    try:
+        branch, trunk = jax.eval_shape(model.features, functions, locations)
+    except (TypeError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise InputError(f"`model` must accept the functions and locations, got an error: {reason}") from error
+    for name, given, network in (("functions", branch, model.branch), ("locations", trunk, model.trunk)):
+        if given.shape[1] != network.widths[0]:
+            raise InputError(
+                f"`{name}` must have {network.widths[0]} columns after the feature map, got {given.shape[1]}."
+            )

@@ -1,5 +1,0 @@
-"""Problems that ship with the package: data, model, prior and likelihood, one file each."""
-
-from vihmc.problems.problem import Problem, build_problem, resolve_problem
-
-__all__ = ["Problem", "build_problem", "resolve_problem"]

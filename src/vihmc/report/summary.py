@@ -1,0 +1,282 @@
+"""The outcome of a run as plain numbers and sentences: what goes into ``summary.json`` (docs/summary.md)."""
+
+from importlib.metadata import version
+from typing import Any
+
+import jax
+import numpy as np
+
+from vihmc.config.method import SamplerConfig
+from vihmc.data import Problem
+from vihmc.memory import peak_memory_gb
+from vihmc.pipeline import Sampled
+from vihmc.posterior.operator import OperatorPosterior
+from vihmc.predict import Prediction
+from vihmc.runs.assessment import ChainsResult
+from vihmc.runs.evaluation import HMC, VI, VIHMC, RunResult, accuracy, agreement
+
+SMALL_MODEL = 200
+"""Up to this many parameters the summary lists the mean and std of each by name."""
+
+
+def summarise(result: RunResult) -> dict[str, Any]:
+    """Return the summary of a run."""
+    config, problem, inference = result.config, result.problem, result.inference
+    names = problem.param_names
+    small = len(names) <= SMALL_MODEL
+    is_field = isinstance(problem.posterior, OperatorPosterior)
+    sampled, chains = inference.sampled, _chains_of(result, VIHMC)
+    truth = np.asarray(problem.validation_targets)
+    captured = float(inference.scores.values[sampled.subspace.kept].sum() / inference.scores.values.sum())
+
+    def accurate(name: str) -> dict[str, float]:
+        weights = problem.validation_weights
+        return accuracy(result.methods[name].prediction, truth, is_field=is_field, weights=weights)
+
+    summary: dict[str, Any] = {
+        "problem": problem.name,
+        "preset": config.preset,
+        "objective": config.vi.objective,
+        "kl_weight": config.vi.kl_weight,
+        "noise_std": np.asarray(problem.posterior.noise_std).tolist(),
+        "prior_std": config.problem.prior_std,
+        "threshold": config.selection.threshold,
+        "seed": config.seed,
+        "num_params": problem.posterior.num_params,
+        "num_kept": sampled.subspace.num_kept,
+        "first_stage": config.first_stage,
+        "rank_by": config.selection.settled(use_is_named=config.use_is_named).rank_by,
+        "captured_share": captured,
+        "captured_variance": _captured(result),
+        "frozen_share": result.frozen_share,
+        "kept": [names[index] for index in sampled.subspace.kept.tolist()] if small else None,
+        "kept_per_leaf": _kept_per_leaf(problem, sampled),
+        "vi": _vi(result, names),
+        "verdict": _verdict(chains),
+        "hmc": _chains(chains, config.hmc, names),
+        "predictive": accurate(VIHMC),
+        "predictive_vi": accurate(VI),
+        "diagnostics": _diagnostics(chains),
+        "peak_memory_gb": peak_memory_gb(),
+        "peak_memory_gb_after": result.peak_memory_gb,
+        "seconds": result.seconds,
+        "versions": {name: version(name) for name in ("vihmc", "jax", "blackjax", "optax", "arviz-stats")},
+        "backend": f"{jax.default_backend()}, {config.precision}",
+    }
+    if problem.published:
+        summary["published"] = problem.published
+    if problem.splits:
+        summary["reports"] = _reports(result)
+        summary["units"] = "units of the targets" if problem.units is None else problem.units.name
+    if problem.data_description is not None:
+        summary["data"] = problem.data_description
+    if problem.notice:
+        summary["notice"] = problem.notice
+    if HMC in result.methods:
+        reference, its_chains = result.methods[HMC], _chains_of(result, HMC)
+        summary["reference"] = {
+            **_chains(its_chains, config.reference, names),
+            "verdict": _verdict(its_chains),
+            "predictive": accurate(HMC),
+            "diagnostics": _diagnostics(its_chains),
+        }
+        summary["agreement_with_reference"] = {
+            "vi": agreement(result.methods[VI], reference),
+            "vihmc": agreement(result.methods[VIHMC], reference),
+        }
+    return summary
+
+
+def _captured(result: RunResult) -> dict[str, Any]:
+    """Share of the predictive variance that the kept parameters hold, and where it was looked at."""
+    captured, settings = result.inference.captured, result.config.sensitivity
+    return {
+        "at": "given" if settings.inputs_file is not None else settings.inputs,
+        "num_points": len(captured.shares),
+        "mean": captured.mean,
+        "median": captured.median,
+        "worst": captured.worst,
+        "left_out": captured.left_out,
+    }
+
+
+def _reports(result: RunResult) -> dict[str, Any]:
+    """Accuracy of every method on every split, and on training functions that were left out; with floors to beat."""
+    problem, left_out = result.problem, result.left_out
+    scale = 1.0 if problem.units is None else problem.units.scale
+    truth = np.asarray(problem.validation_targets)
+    parts = {
+        split.name: (split.title, truth, split.weights, split.floors, _predictions(result)) for split in problem.splits
+    }
+    if left_out is not None:
+        number, weights, floors = left_out.folds
+        title = f"training inputs, predicted by {int(number.max()) + 1} runs that each left some of them out"
+        targets = np.asarray(problem.posterior.targets)
+        parts["left_out"] = (title, targets, weights, floors, {VI: left_out.vi, VIHMC: left_out.vihmc})
+    return {
+        name: {
+            "title": title,
+            "num_values": float(np.sum(weights)),
+            "floors": {kind: {"rmse": rmse, "rmse_in_units": rmse * scale} for kind, rmse in floors.items()},
+            "methods": {
+                method: _in_units(accuracy(predicted, targets, is_field=True, weights=weights), scale)
+                for method, predicted in predictions.items()
+            },
+        }
+        for name, (title, targets, weights, floors, predictions) in parts.items()
+    }
+
+
+def _predictions(result: RunResult) -> dict[str, Prediction]:
+    return {name: method.prediction for name, method in result.methods.items()}
+
+
+def _in_units(values: dict[str, float], scale: float) -> dict[str, float]:
+    """Also in units of the world."""
+    return values | {f"{name}_in_units": values[name] * scale for name in ("rmse", "crps", "mean_epistemic_std")}
+
+
+def _kept_per_leaf(problem: Problem, sampled: Sampled) -> dict[str, list[int]]:
+    """Number of kept and of all parameters in every array of the model."""
+    layout = problem.posterior.layout
+    bounds = np.searchsorted(np.asarray(sampled.subspace.kept), layout.offsets)
+    return {
+        name: [int(count), size]
+        for name, count, size in zip(layout.leaf_names, np.diff(bounds), layout.leaf_sizes, strict=True)
+    }
+
+
+def _vi(result: RunResult, names: tuple[str, ...]) -> dict[str, Any]:
+    fitted = result.inference.vi
+    values: dict[str, Any] = {
+        "elbo": fitted.elbo.value,
+        "elbo_standard_error": fitted.elbo.standard_error,
+        "elbo_of_prior": fitted.elbo_of_prior.value,
+        "converged": fitted.converged,
+        "collapsed": fitted.collapsed,
+        "message": fitted.message,
+        "num_steps": int(fitted.history.step[-1]),
+        "training_mse": float(fitted.history.training_mse[-1]),
+        "validation_mse": float(fitted.history.validation_mse[-1]),
+    }
+    if len(names) <= SMALL_MODEL:
+        values |= _by_name(names, np.asarray(fitted.q.mean), np.asarray(fitted.q.std))
+    return values
+
+
+def _chains(found: ChainsResult, settings: SamplerConfig, names: tuple[str, ...]) -> dict[str, Any]:
+    sampled = found.sampled
+    chains = sampled.chains
+    cost = sampled.all_chains
+    totals, num_values = chains.totals, chains.num_draws * chains.num_chains
+    gradients = int(cost.totals.num_gradients.sum())
+    if settings.num_shards is not None:
+        # A step of the split integrator kicks twice with every shard but the last.
+        gradients = round(gradients * (2 * settings.num_shards - 1) / settings.num_shards)
+    values: dict[str, Any] = {
+        "kernel": settings.kernel,
+        "why": _why(settings, sampled),
+        "num_integrated": sampled.num_integrated,
+        "integrator": settings.integrator,
+        "frozen": settings.frozen if sampled.is_per_chain else "mean",
+        "num_chains": chains.num_chains,
+        "num_draws": chains.num_draws,
+        "one_draw_used_of": chains.every,
+        "step_size": float(sampled.tuning.step_size),
+        "num_integration_steps": float(totals.num_gradients.sum()) / num_values / settings.thin,
+        "acceptance": float(totals.acceptance_rate.sum()) / num_values,
+        "acceptance_per_chain": found.transitions.acceptance.tolist(),
+        "divergences": int(totals.num_divergent.sum()),
+        "gradients": gradients,
+        "seconds_per_draw": cost.seconds / (cost.num_chains * cost.num_draws) / settings.thin,
+        "bad_chains": {str(chain): reason for chain, reason in sampled.bad_chains.items()},
+        "bad_chains_left_out": sampled.dropped,
+    }
+    if len(names) <= SMALL_MODEL:
+        kept = [names[index] for index in sampled.subspace.kept.tolist()]
+        positions = sampled.kept_positions
+        values |= _by_name(kept, positions.mean(axis=(0, 1)), positions.std(axis=(0, 1)))
+    return values
+
+
+KERNEL_TITLES = {
+    "hmc": "HMC",
+    "nuts": "NUTS, which finds its own length",
+    "ghmc": "generalised HMC, which keeps most of its momentum from step to step",
+    "mclmc": "microcanonical Langevin, which rejects nothing and is biased by its step",
+    "adjusted_mclmc": "microcanonical HMC, which moves at constant speed",
+}
+
+
+FROZEN_TITLES = {
+    "per_chain": "frozen parameters drawn from q for every chain",
+    "anchored": "frozen parameters of every chain at the mode of a posterior moved at random",
+}
+
+
+def _why(settings: SamplerConfig, sampled: Sampled) -> str:
+    """Name the kernel, and what speaks for the way it was used."""
+    parts = [KERNEL_TITLES[settings.kernel]]
+    if settings.integrator == "split":
+        parts.append(f"over {settings.num_shards} shards of the data, so that one at a time is in memory")
+    if settings.length_jitter > 0:
+        parts.append("with lengths drawn at random, because none suits all directions")
+    if sampled.num_integrated:
+        parts.append(
+            f"on what is below the last layer: its {sampled.num_integrated} kept parameters are integrated out, which "
+            "makes the rest less steep, and drawn exactly"
+        )
+    if sampled.is_per_chain:
+        parts.append(FROZEN_TITLES[settings.frozen])
+    if settings.chains_at_once == "all" and sampled.chains.num_chains > 1:
+        parts.append(f"{sampled.all_chains.num_chains} chains side by side")
+    return ", ".join(parts) + "."
+
+
+def _diagnostics(found: ChainsResult) -> dict[str, Any]:
+    cost = found.sampled.all_chains
+    predictions, weights, transitions = found.convergence, found.weight_convergence, found.transitions
+    median_ess = float(np.median(predictions.ess_bulk))
+    return {
+        "rhat_max": float(predictions.rhat.max()),
+        "rhat_median": float(np.median(predictions.rhat)),
+        "ess_bulk_min": float(predictions.ess_bulk.min()),
+        "ess_bulk_median": median_ess,
+        "ess_tail_min": float(predictions.ess_tail.min()),
+        "ess_tail_median": float(np.median(predictions.ess_tail)),
+        "mcse_mean_max": float(predictions.mcse_mean.max()),
+        "mcse_relative_max": float(predictions.mcse_relative.max()),
+        "slowest": found.slowest._asdict(),
+        "ess_bulk_median_per_second": median_ess / cost.seconds,
+        "ess_bulk_median_per_step": median_ess / float(cost.totals.num_gradients.sum()),
+        "divergent_share": float(transitions.divergent_share.mean()),
+        "longest_share": float(transitions.longest_share.mean()),
+        "ebfmi_min": float(transitions.ebfmi.min()),
+        "ebfmi_per_chain": transitions.ebfmi.tolist(),
+        "modes": [list(group) for group in found.modes.groups],
+        "modes_distance": found.modes.distance,
+        "modes_furthest": found.furthest._asdict() if len(found.modes.groups) > 1 else None,
+        "weights": {
+            "rhat_max": float(weights.rhat.max()),
+            "ess_bulk_min": float(weights.ess_bulk.min()),
+            "ess_tail_min": float(weights.ess_tail.min()),
+            "mcse_mean_max": float(weights.mcse_mean.max()),
+        },
+    }
+
+
+def _verdict(found: ChainsResult) -> dict[str, str]:
+    return {"level": str(found.verdict.level), "sentence": found.verdict.sentence}
+
+
+def _chains_of(result: RunResult, method: str) -> ChainsResult:
+    found = result.methods[method].chains
+    assert found is not None
+    return found
+
+
+def _by_name(names: Any, mean: np.ndarray, std: np.ndarray) -> dict[str, dict[str, float]]:
+    return {
+        "mean": dict(zip(names, mean.tolist(), strict=True)),
+        "std": dict(zip(names, std.tolist(), strict=True)),
+    }

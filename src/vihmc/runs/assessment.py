@@ -1,0 +1,161 @@
+"""What the chains of a run are believed by: convergence of some predictions and weights, modes, and the verdict."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from jax.tree_util import Partial
+
+from vihmc import predict as prediction
+from vihmc.config.method import SamplerConfig
+from vihmc.diagnostics.convergence import Convergence, Transitions, assess, describe_transitions
+from vihmc.diagnostics.modes import Modes, everyone, find_modes
+from vihmc.posterior.operator import OperatorPosterior
+from vihmc.pipeline import Sampled
+from vihmc.data import Problem
+from vihmc.posterior.subspace import Subspace
+from vihmc.types import Inputs
+from vihmc.diagnostics.verdict import Evidence, Verdict, judge
+
+_NUM_ASSESSED = 256
+"""Convergence is assessed for this many predictions and weights at most, evenly spread."""
+
+
+class Place(NamedTuple):
+    """Where a prediction is: in words, the number of the validation input, and its value or location if it has one."""
+
+    title: str
+    index: int
+    value: tuple[float, ...] | None
+
+
+class Trace(NamedTuple):
+    """All draws of one prediction, and where it is."""
+
+    title: str
+    values: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class ChainsResult:
+    """What is known about the chains of a method.
+
+    Attributes:
+        sampled: The chains.
+        numbers: What they are called: bad ones may have been left out.
+        convergence: Of the predictions.
+        weight_convergence: Of the sampled weights.
+        transitions: How each chain moved.
+        modes: Groups of chains that agree on the predictions.
+        slowest: Where the prediction with the fewest effective draws is.
+        furthest: Where the modes are furthest apart.
+        traces: Draws of that prediction, and of a typical one.
+        verdict: Whether to trust them.
+    """
+
+    sampled: Sampled
+    numbers: tuple[int, ...]
+    convergence: Convergence
+    weight_convergence: Convergence
+    transitions: Transitions
+    modes: Modes
+    slowest: Place
+    furthest: Place
+    traces: tuple[Trace, ...]
+    verdict: Verdict
+
+
+def assess_chains(stage: str, problem: Problem, sampled: Sampled, config: SamplerConfig) -> ChainsResult:
+    """Assess some predictions and some weights of the chains of a stage that was run with `config`."""
+    predict_fn, inputs, places = find_probe(problem, sampled.space)
+    chains = sampled.chains
+    values = prediction.evaluate(predict_fn, chains.positions, inputs).reshape(*chains.log_density.shape, -1)
+    transitions = describe_transitions(chains, sampled.tuning, config)
+    convergence = assess(values, one_target=not sampled.is_per_chain)
+    left_out = sampled.bad_chains if sampled.dropped else {}
+    numbers = tuple(number for number in range(sampled.all_chains.num_chains) if number not in left_out)
+    # Chains with targets of their own are meant to differ.
+    modes = (everyone(len(values)) if sampled.is_per_chain else find_modes(values)).renumbered(numbers)
+    titles = tuple(place.title for place in places)
+    evidence = Evidence(convergence, transitions, modes, titles, numbers, sampled.bad_chains, sampled.dropped)
+    watched = {"slowest": convergence.worst, "typical": convergence.typical}
+    return ChainsResult(
+        sampled,
+        numbers,
+        convergence,
+        weight_convergence=assess(
+            sampled.kept_positions[..., _evenly(np.arange(sampled.subspace.num_kept))],
+            one_target=not sampled.is_per_chain,
+        ),
+        transitions=transitions,
+        modes=modes,
+        slowest=places[convergence.worst],
+        furthest=places[modes.where],
+        traces=tuple(Trace(f"{word}, at {titles[index]}", values[..., index]) for word, index in watched.items()),
+        verdict=judge(stage, evidence, config),
+    )
+
+
+class Probe(NamedTuple):
+    """A function whose values stand for all predictions, its inputs, and where each of its values is."""
+
+    predict_fn: Callable
+    inputs: Inputs
+    places: tuple[Place, ...]
+
+
+def find_probe(problem: Problem, subspace: Subspace) -> Probe:
+    """Choose some predictions that stand for all: of an operator, those at a grid of functions and locations."""
+    posterior, inputs = problem.posterior, problem.validation_inputs
+    if not isinstance(posterior, OperatorPosterior):
+        return Probe(subspace.restrict(posterior.predict), inputs, _places(problem))
+    side = int(_NUM_ASSESSED**0.5)
+    functions, locations = (
+        _evenly(np.arange(len(all_of_them)), side) if chosen is None else np.asarray(chosen)
+        for chosen, all_of_them in zip(problem.probes, (inputs, posterior.locations), strict=True)
+    )
+    predict_fn = Partial(prediction.field_at, posterior, subspace, inputs[functions])
+    return Probe(predict_fn, posterior.locations[locations], _field_places(problem, functions, locations))
+
+
+def _places(problem: Problem) -> tuple[Place, ...]:
+    """Of every output at every validation input."""
+    num_inputs, *shape = problem.validation_targets.shape
+    inputs = problem.validation_inputs
+    is_scalar = getattr(inputs, "shape", ())[1:] == (1,)
+    values = [tuple(np.asarray(inputs[index]).tolist()) if is_scalar else None for index in range(num_inputs)]
+    titles = [
+        f"input {index}" if value is None else f"{problem.input_name} = {value[0]:.4g}"
+        for index, value in enumerate(values)
+    ]
+    numbers = problem.target_names or [f"output {number}" for number in range(int(np.prod(shape)))]
+    outputs = [f", {name}" for name in numbers] if np.prod(shape) > 1 else [""]
+    return tuple(
+        Place(titles[index] + output, index, values[index]) for index in range(num_inputs) for output in outputs
+    )
+
+
+def _field_places(problem: Problem, functions: np.ndarray, locations: np.ndarray) -> tuple[Place, ...]:
+    """Of every chosen function at every chosen location, locations first."""
+    assert isinstance(problem.posterior, OperatorPosterior)
+    coordinates = np.asarray(problem.posterior.locations)
+
+    def title(location: int) -> str:
+        if problem.curves is not None:
+            panels, axis = problem.curves
+            panel, point = divmod(location, len(axis.values))
+            known = ((panels, panels.values[panel]), (axis, axis.values[point]))
+            return ", ".join(f"{one.name} = {value:.4g} {one.unit}" for one, value in known)
+        names = ("t", "x") if problem.grid is not None else [f"coordinate {i}" for i in range(coordinates.shape[1])]
+        return ", ".join(f"{name} = {value:.4g}" for name, value in zip(names, coordinates[location], strict=True))
+
+    return tuple(
+        Place(f"{title(location)} of function {function}", int(function), tuple(coordinates[location].tolist()))
+        for location in locations.tolist()
+        for function in functions.tolist()
+    )
+
+
+def _evenly(values: np.ndarray, count: int = _NUM_ASSESSED) -> np.ndarray:
+    return values[np.unique(np.linspace(0, len(values) - 1, min(count, len(values))).round().astype(int))]

@@ -1,0 +1,196 @@
+"""Draws on disk: a zarr store that grows while the chains run, in the layout of ArviZ.
+
+Draws are written first and the checkpoint that counts them afterwards: whatever is beyond its count when a store is
+opened again was never committed, and is cut off.
+"""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import zarr
+from zarr.codecs import ZstdCodec
+
+from vihmc.runs import files
+from vihmc.errors import InputError
+from vihmc.runs.pace import Pace
+from vihmc.samplers.chains import PER_DRAW, ChainJournal, Chains, DrawsState, Totals
+
+STORES = {"hmc": "draws.zarr", "reference": "reference.zarr"}
+NAMES = {
+    "log_density": "lp",
+    "acceptance_rate": "acceptance_rate",
+    "is_divergent": "diverging",
+    "energy": "energy",
+    "num_gradients": "n_steps",
+}
+"""ArviZ's names of the statistics."""
+COORDINATES = ("draw", "draw_of_stats")
+"""Arrays with the numbers of the draws, of the posterior and of the statistics."""
+MAX_HELD = 2**15
+"""Draws of all chains together that are read back for predictions and diagnostics; of more, evenly spread ones."""
+MAX_HELD_BYTES = 2**30
+_MAX_BUFFER_BYTES = 2**22
+_CHUNK_BYTES, _CHUNK_DRAWS = 2**20, 1000
+_WITH_CHECKSUM = ZstdCodec(level=0, checksum=True)
+
+
+class DiskChains(ChainJournal):
+    """Appends draws to a zarr store that ArviZ opens: the groups posterior and sample_stats."""
+
+    def __init__(
+        self, path: Path, stage: str, *, param_names: list[str] | None = None, pace: Pace | None = None
+    ) -> None:
+        """Go on with the draws of a stage in the run directory `path`, or begin."""
+        super().__init__()
+        self._path, self._stage, self._pace = path, stage, pace or Pace()
+        self._param_names = param_names or []
+        self._store = path / STORES[stage]
+
+    def recall(self, name: str, like: Any) -> Any | None:
+        """Read a checkpoint; draws that it does not count are cut off."""
+        file = self._checkpoint(name)
+        state = files.load_tree(file, like) if file.exists() else None
+        if name == "draws":
+            self._cut(0 if state is None else state.num_draws)
+        return state
+
+    def is_due(self) -> bool:
+        """Whether the last checkpoint is old, or many draws wait to be written."""
+        return self._pace.is_due() or sum(piece.positions.nbytes for piece in self._pieces) > _MAX_BUFFER_BYTES
+
+    def keep(self, name: str, state: Any) -> None:
+        """Write the draws that wait, then the checkpoint that counts them."""
+        if isinstance(state, DrawsState) and self._pieces:
+            self._write(Chains.join(self._pieces), end=state.num_draws)
+            self._pieces.clear()
+        files.save_tree(self._checkpoint(name), state)
+        self._pace.on_written()
+
+    def collect(self) -> Chains:
+        """Read draws back: all of them, or evenly spread ones if they are very many."""
+        state = files.load_arrays(self._checkpoint("draws"))
+        files.check_has(self._checkpoint("draws"), state, ("num_draws", "seconds"))
+        return read_draws(self._store, num_draws=int(state["num_draws"]), seconds=float(state["seconds"]))
+
+    def _checkpoint(self, name: str) -> Path:
+        return self._path / "checkpoints" / f"{self._stage}_{name}.npz"
+
+    def _cut(self, num_draws: int) -> None:
+        if not self._store.exists():
+            if num_draws:
+                raise InputError(f"`{self._store}` must hold the {num_draws} draws that were committed, got nothing.")
+            return
+        arrays = open_arrays(self._store) if num_draws else _arrays_of(zarr.open_group(self._store, mode="a"))
+        for array in arrays.values():
+            axis = 0 if array.ndim == 1 else 1
+            if array.shape[axis] < num_draws:
+                raise InputError(
+                    f"`{self._store}` must hold the {num_draws} draws that were committed, got {array.shape[axis]}."
+                )
+            if array.shape[axis] > num_draws:
+                array.resize((*array.shape[:axis], num_draws, *array.shape[axis + 1 :]))
+
+    def _write(self, piece: Chains, *, end: int) -> None:
+        arrays = self._create(piece) if not self._store.exists() or end == piece.num_draws else open_arrays(self._store)
+        begin = end - piece.num_draws
+        for name, array in arrays.items():
+            values = np.arange(begin, end) if name in COORDINATES else getattr(piece, name)
+            axis = 0 if array.ndim == 1 else 1
+            array.resize((*array.shape[:axis], end, *array.shape[axis + 1 :]))
+            array[(slice(None),) * axis + (slice(begin, end),)] = values
+
+    def _create(self, piece: Chains) -> dict[str, Any]:
+        root = zarr.open_group(self._store, mode="w")
+        groups = {name: root.create_group(name) for name in ("posterior", "sample_stats")}
+        groups["posterior"].attrs["param_names"] = self._param_names
+        num_chains = piece.num_chains
+        for group in groups.values():
+            chain = group.create_array("chain", shape=(num_chains,), dtype="int64", dimension_names=("chain",))
+            chain[:] = np.arange(num_chains)
+            group.create_array("draw", shape=(0,), chunks=(10**5,), dtype="int64", dimension_names=("draw",))
+        size = piece.positions.shape[-1]
+        per_chunk = _CHUNK_BYTES // (num_chains * size * piece.positions.itemsize)
+        groups["posterior"].create_array(
+            "theta",
+            shape=(num_chains, 0, size),
+            chunks=(num_chains, max(1, min(per_chunk, _CHUNK_DRAWS)), size),
+            dtype=piece.positions.dtype,
+            compressors=_WITH_CHECKSUM,
+            dimension_names=("chain", "draw", "param"),
+        )
+        for name, stored in NAMES.items():
+            groups["sample_stats"].create_array(
+                stored,
+                shape=(num_chains, 0),
+                chunks=(num_chains, _CHUNK_DRAWS),
+                dtype=getattr(piece, name).dtype,
+                compressors=_WITH_CHECKSUM,
+                dimension_names=("chain", "draw"),
+            )
+        return _arrays_of(root)
+
+
+def open_arrays(store: Path) -> dict[str, Any]:
+    """Open the arrays of a store by the names that :class:`Chains` has for them, and the numbers of the draws.
+
+    Raises:
+        InputError: If it is not a store of draws.
+    """
+    with reading(store):
+        arrays = _arrays_of(zarr.open_group(store, mode="r+"))
+    missing = {*PER_DRAW, *COORDINATES} - set(arrays)
+    if missing:
+        raise InputError(f"`{store}` must be a store of draws, got one without {sorted(missing)[0]}.")
+    return arrays
+
+
+@contextmanager
+def reading(store: Path) -> Iterator[None]:
+    """Say in one sentence that a store is damaged: it can be so in many ways, and zarr has an error for each."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(f"`{store}` must be a store of draws that can be read, got: {files.reason(error)}.") from None
+
+
+def _arrays_of(root: zarr.Group) -> dict[str, Any]:
+    posterior, statistics = (cast("Any", root.get(name, {})) for name in ("posterior", "sample_stats"))
+    known = {"positions": (posterior, "theta"), "draw": (posterior, "draw"), "draw_of_stats": (statistics, "draw")}
+    known |= {name: (statistics, stored) for name, stored in NAMES.items()}
+    # Chunks of zeros are written too: one that is missing is then one that was lost.
+    with zarr.config.set({"array.write_empty_chunks": True}):
+        return {name: group[stored] for name, (group, stored) in known.items() if stored in group}
+
+
+def read_draws(store: Path, *, num_draws: int, seconds: float) -> Chains:
+    """Read evenly spread draws of every chain, as many as may be held, and sums over all."""
+    arrays = open_arrays(store)
+    num_chains, _, size = arrays["positions"].shape
+    most = max(1, min(MAX_HELD, MAX_HELD_BYTES // (size * arrays["positions"].dtype.itemsize)))
+    every = math.ceil(num_draws * num_chains / most)
+    held: dict[str, list[np.ndarray]] = {name: [] for name in PER_DRAW}
+    totals = None
+    # In blocks that are whole chunks of the statistics and begin with a draw that is held.
+    length = _CHUNK_DRAWS * every
+    for name in PER_DRAW:
+        there, expected = arrays[name].nchunks_initialized, math.ceil(arrays[name].shape[1] / arrays[name].chunks[1])
+        if there != expected or arrays[name].shape[1] < num_draws:
+            raise InputError(f"`{store}` must hold {num_draws} draws, got one with gaps in {name}.")
+    with reading(store):
+        for begin in range(0, num_draws, length):
+            end = min(begin + length, num_draws)
+            block = {name: arrays[name][:, begin:end] for name in NAMES}
+            added = Totals.of(**{name: value for name, value in block.items() if name != "energy"})
+            totals = added if totals is None else totals + added
+            for name in NAMES:
+                held[name].append(block[name][:, ::every])
+            held["positions"].append(arrays["positions"][:, begin:end:every])
+    joined: dict[str, Any] = {name: np.concatenate(parts, axis=1) for name, parts in held.items()}
+    assert totals is not None
+    return Chains(**joined, seconds=seconds, every=every, totals=totals)

@@ -1,0 +1,314 @@
+"""What a run is judged by: predictions of every method at the validation inputs, against the truth and each other."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.tree_util import Partial
+
+from vihmc import predict as prediction
+from vihmc.runs.assessment import ChainsResult, assess_chains
+from vihmc.config.method import Config
+from vihmc.fit.result import VIResult
+from vihmc.runs.journal import Journal
+from vihmc.paper.leave_out import LeftOut, choose_folds, leave_out
+from vihmc.posterior.mean_field import MeanField
+from vihmc.posterior.operator import OperatorPosterior
+from vihmc.pipeline import (
+    Choice,
+    Inference,
+    Observer,
+    Sampled,
+    check_sampler,
+    choose,
+    fit_again,
+    infer,
+    sample_everything,
+)
+from vihmc.posterior.density import Validation, check_validation
+from vihmc.predict import Prediction
+from vihmc.data import Problem
+from vihmc.data.input_file import read_inputs
+from vihmc.data.problem import Folds
+from vihmc.selection.sensitivity import frozen_share
+from vihmc.posterior.subspace import Subspace, whole_space
+
+VI, VIHMC, HMC = "VI", "VI-HMC", "HMC"
+_STREAM_REFERENCE, _STREAM_VI_DRAWS, _STREAM_START = 1001, 1002, 1003  # away from those that the pipeline splits off
+_STREAM_FROZEN_SHARE = 1005
+_NUM_FUNCTIONS = 100
+
+
+@dataclass(frozen=True, eq=False)
+class MethodResult:
+    """One method at the validation inputs.
+
+    Attributes:
+        prediction: Means, stds and quantiles.
+        functions: A few draws of the function, for pictures; of an operator, those of the run's `cases` at the end.
+        chains: What is known about its chains; None for VI, whose draws are independent.
+    """
+
+    prediction: Prediction
+    functions: np.ndarray
+    chains: ChainsResult | None = None
+
+    @property
+    def sampled(self) -> Sampled | None:
+        """The chains themselves."""
+        return None if self.chains is None else self.chains.sampled
+
+
+class Case(NamedTuple):
+    """A validation function worth looking at."""
+
+    title: str
+    index: int
+
+
+@dataclass(frozen=True, eq=False)
+class RunResult:
+    """Everything a run found."""
+
+    config: Config
+    problem: Problem
+    inference: Inference
+    methods: dict[str, MethodResult]
+    cases: tuple[Case, ...]
+    left_out: LeftOut | None
+    seconds: dict[str, float]
+    peak_memory_gb: dict[str, float]
+    frozen_share: dict[str, float]
+    """Share of the first-order variance that the frozen parameters hold, at the training and the validation inputs."""
+
+
+def run_problem(
+    problem: Problem,
+    config: Config,
+    observer: Observer | None = None,
+    *,
+    fitted: VIResult | None = None,
+    journal: Journal | None = None,
+) -> RunResult:
+    """Run the method on a problem, with full-space HMC beside it if configured, and evaluate all of it.
+
+    Args:
+        problem: What to run it on.
+        config: All settings.
+        observer: Hears about progress.
+        fitted: The first stage of an earlier run, to use as it is.
+        journal: Keeps what has been done, and knows what was done before an interruption.
+    """
+    observer, journal = observer or Observer(), journal or Journal()
+    folds = check_run(problem, config)
+    key = jax.random.key(config.seed)
+    inference = infer(
+        problem.posterior, config, **_given_to(problem, config), observer=observer, fitted=fitted, journal=journal
+    )
+    reference = None
+    if config.reference.enabled:
+        fits = []
+        if config.reference.start == "fits":
+            with observer.stage("fits", config.reference.num_fits):
+                fits = fit_again(
+                    problem.posterior,
+                    config,
+                    inference.vi,
+                    num_fits=config.reference.num_fits,
+                    initial_params=problem.initial_params,
+                    journal=journal,
+                )
+        with observer.stage("reference", config.reference.num_warmup + config.reference.num_draws):
+            reference = sample_everything(
+                problem.posterior,
+                inference.vi.q,
+                config.reference,
+                jax.random.fold_in(key, _STREAM_REFERENCE),
+                fits=fits,
+                on_steps=observer.on_steps,
+                journal=journal.chains("reference"),
+            )
+    with observer.stage("prediction", 1):
+        frozen_shares = find_frozen_shares(problem, inference, config)
+        everything, num_draws = whole_space(inference.vi.q.mean), config.prediction.num_draws
+        draws = {VI: (everything, vi_draws(inference.vi.q, config)), VIHMC: inference.sampled.spread(num_draws)}
+        sampled = {VIHMC: ("hmc", inference.sampled, config.hmc)}
+        if reference is not None:
+            draws[HMC], sampled[HMC] = reference.spread(num_draws), ("reference", reference, config.reference)
+        predictions = {name: _predict(problem, *pair, config) for name, pair in draws.items()}
+        cases = _choose_cases(problem, predictions)
+        methods = {
+            name: MethodResult(predictions[name], _functions(problem, *draws[name], cases)) for name in predictions
+        }
+        for name, (stage, chains, settings) in sampled.items():
+            methods[name] = replace(methods[name], chains=assess_chains(stage, problem, chains, settings))
+    left_out = None
+    if folds is not None:
+        with observer.stage("leave_out", config.leave_out.num_folds):
+            left_out = leave_out(problem, folds, config, observer, journal)
+    return RunResult(
+        config,
+        problem,
+        inference,
+        methods,
+        cases,
+        left_out,
+        seconds=dict(observer.seconds),
+        peak_memory_gb=dict(observer.peak_memory_gb),
+        frozen_share=frozen_shares,
+    )
+
+
+def choose_for(problem: Problem, config: Config, observer: Observer | None = None, **done: Any) -> Choice:
+    """Only fit, score and select, as :func:`run_problem` does before its chains; `done` is what that takes as well."""
+    return choose(problem.posterior, config, **_given_to(problem, config), observer=observer, **done)
+
+
+def _given_to(problem: Problem, config: Config) -> dict[str, Any]:
+    """What a problem gives to the method beside its posterior."""
+    key, start = jax.random.fold_in(jax.random.key(config.seed), _STREAM_START), problem.initial_params
+    path = config.sensitivity.inputs_file
+    return {
+        "initial_params": None if start is None else start(key),
+        "validation": Validation(problem.validation_inputs, problem.validation_targets, problem.validation_weights),
+        "use_inputs": None if path is None else read_inputs(problem, Path(path), "sensitivity.inputs_file"),
+    }
+
+
+def find_frozen_shares(problem: Problem, inference: Inference, config: Config) -> dict[str, float]:
+    """Share of the first-order variance that the frozen parameters hold, where the data are and where it is judged."""
+    posterior, q = problem.posterior, inference.vi.q
+    key = jax.random.fold_in(jax.random.key(config.seed), _STREAM_FROZEN_SHARE)
+    checked = check_validation(posterior, _given_to(problem, config)["validation"])
+    places = {
+        "training": (posterior.inputs, posterior.weights),
+        "validation": (checked.inputs, None if checked.weights is None else jnp.asarray(checked.weights)),
+    }
+    return {
+        name: frozen_share(
+            posterior, q.mean, q.std, inference.subspace.kept, inputs, config.sensitivity, key, weights=weights
+        )
+        for name, (inputs, weights) in places.items()
+    }
+
+
+def vi_draws(q: MeanField, config: Config) -> np.ndarray:
+    """The draws that VI alone predicts with."""
+    key = jax.random.fold_in(jax.random.key(config.seed), _STREAM_VI_DRAWS)
+    return np.asarray(q.sample(key, config.prediction.num_vi_draws))
+
+
+def check_run(problem: Problem, config: Config) -> Folds | None:
+    """Refuse settings that do not fit the problem, before anything is computed; return what is to be left out."""
+    check_sampler("hmc", problem.posterior, config.hmc)
+    if config.reference.enabled:
+        check_sampler("reference", problem.posterior, config.reference)
+    folds = choose_folds(problem, config)
+    if folds is not None:
+        check_sampler("leave_out", problem.posterior, config.leave_out)
+    return folds
+
+
+def _predict(problem: Problem, subspace: Subspace, draws: np.ndarray, config: Config) -> Prediction:
+    return prediction.predict_posterior(
+        problem.posterior,
+        subspace,
+        draws,
+        problem.validation_inputs,
+        quantiles=config.prediction.quantiles,
+        observations=config.prediction.observation_quantiles,
+        truth=problem.validation_targets,
+        memory_mb=config.prediction.memory_mb,
+    )
+
+
+def _choose_cases(problem: Problem, predictions: dict[str, Prediction]) -> tuple[Case, ...]:
+    """The functions that VI and VI-HMC predict best and worst; of curves, those that the last of the splits counts."""
+    if problem.grid is None and problem.curves is None:
+        return ()
+    weights = problem.splits[-1].weights if problem.splits else None
+    names = (VI, VIHMC) if problem.grid is not None else (VIHMC,)
+    errors = {name: relative_l2(predictions[name].mean, problem.validation_targets, weights) for name in names}
+    choices: tuple[tuple[str, Callable], ...] = (("best", np.nanargmin), ("worst", np.nanargmax))
+    return tuple(
+        Case(f"{word} of {name}", int(choose(error))) for word, choose in choices for name, error in errors.items()
+    )
+
+
+def _functions(problem: Problem, subspace: Subspace, draws: np.ndarray, cases: tuple[Case, ...]) -> np.ndarray:
+    chosen = draws[:: max(1, len(draws) // _NUM_FUNCTIONS)][:_NUM_FUNCTIONS]
+    posterior, inputs = problem.posterior, problem.validation_inputs
+    if not isinstance(posterior, OperatorPosterior):
+        return prediction.evaluate(subspace.restrict(posterior.predict), chosen, inputs)
+    if problem.grid is None:
+        return np.zeros((0,))
+    functions = inputs[np.asarray([case.index for case in cases])]
+    at_the_end = posterior.locations[-len(problem.grid.positions) :]
+    fields = prediction.evaluate(Partial(prediction.field_at, posterior, subspace, functions), chosen, at_the_end)
+    return np.swapaxes(fields, 1, 2)
+
+
+def relative_l2(predicted: Any, truth: Any, weights: np.ndarray | None = None) -> np.ndarray:
+    """Error of each function in units of its own size: norms over all of its outputs, or those that have weight."""
+    predicted, truth = np.asarray(predicted), np.asarray(truth)
+    axes = tuple(range(1, truth.ndim))
+    weights = np.ones(()) if weights is None else weights
+    size = np.sqrt(np.sum(weights * np.square(truth), axis=axes))
+    error = np.sqrt(np.sum(weights * np.square(predicted - truth), axis=axes))
+    return error / np.where(size > 0, size, np.nan)
+
+
+def rms(values: np.ndarray) -> float:
+    """Root mean square."""
+    return float(np.sqrt(np.mean(np.square(values))))
+
+
+def accuracy(
+    predicted: Prediction, truth: np.ndarray, *, is_field: bool = False, weights: np.ndarray | None = None
+) -> dict[str, float]:
+    """Error of the mean, width of the error bars, and how often they hold the truth.
+
+    Of a field the error is also given relative to the size of each function's own.
+
+    Args:
+        predicted: What was predicted.
+        truth: What it should have been.
+        is_field: Whether each row is a field.
+        weights: How much each output counts; the same if not given.
+    """
+
+    def average(values: np.ndarray) -> float:
+        return float(np.average(values, weights=weights))
+
+    def coverage(quantiles: np.ndarray) -> float:
+        return average((quantiles[0] <= truth) & (truth <= quantiles[-1]))
+
+    mse = average(np.square(predicted.mean - truth))
+    values = {
+        "rmse": mse**0.5,
+        "mse": mse,
+        "crps": float("nan") if predicted.crps is None else average(predicted.crps),
+        "mean_epistemic_std": average(predicted.epistemic_std),
+        "mean_total_std": average(predicted.total_std),
+        "band_level": float(predicted.levels[-1] - predicted.levels[0]),
+        "band_coverage": coverage(predicted.epistemic_quantiles),
+    }
+    if len(predicted.total_quantiles):
+        values["observation_band_coverage"] = coverage(predicted.total_quantiles)
+    if is_field:
+        values["relative_l2"] = float(np.nanmean(relative_l2(predicted.mean, truth, weights)))
+    return values
+
+
+def agreement(result: MethodResult, reference: MethodResult) -> dict[str, float]:
+    """Distance to a reference: of the mean, in units of the prediction; of the std, as a log ratio."""
+    ratio = np.log(result.prediction.epistemic_std / reference.prediction.epistemic_std)
+    return {
+        "rms_mean_error": rms(result.prediction.mean - reference.prediction.mean),
+        "rms_log_std_ratio": rms(ratio),
+        "mean_log_std_ratio": float(np.mean(ratio)),
+    }

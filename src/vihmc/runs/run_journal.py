@@ -1,0 +1,103 @@
+"""The journal of a run on disk: stages that have ended, where the others are, and draws as they come.
+
+A checkpoint takes the place of the last one when it is whole.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vihmc.runs import files
+from vihmc.runs.disk_chains import COORDINATES, STORES, DiskChains, open_arrays, reading
+from vihmc.errors import InputError
+from vihmc.fit.result import VIResult
+from vihmc.runs.journal import Journal, Selected
+from vihmc.runs.pace import Pace
+from vihmc.runs.stage_files import load_fit, load_selected, save_fit, save_selected
+
+MANY_NAMES = 10_000
+
+
+class RunJournal(Journal):
+    """Writes to a run directory."""
+
+    def __init__(self, path: Path, *, param_names: tuple[str, ...], pace: Pace | None = None) -> None:
+        """Go on with what is in `path`, or begin."""
+        self._path, self._names, self._pace = path, param_names, pace or Pace()
+        self._kept: np.ndarray | None = None
+        (path / "checkpoints").mkdir(parents=True, exist_ok=True)
+
+    def recall(self, name: str, like: Any) -> Any | None:
+        """Read a checkpoint."""
+        file = self._checkpoint(name)
+        return files.load_tree(file, like) if file.exists() else None
+
+    def is_due(self) -> bool:
+        """Whether the last checkpoint is old."""
+        return self._pace.is_due()
+
+    def keep(self, name: str, state: Any) -> None:
+        """Write a checkpoint."""
+        files.save_tree(self._checkpoint(name), state)
+        self._pace.on_written()
+
+    def recall_fit(self) -> VIResult | None:
+        """Read the first stage."""
+        return load_fit(self._path / "vi.npz") if (self._path / "vi.npz").exists() else None
+
+    def keep_fit(self, fitted: VIResult) -> None:
+        """Write the first stage."""
+        if not (self._path / "vi.npz").exists():
+            save_fit(self._path / "vi.npz", fitted)
+        for name in ("mode", "vi"):
+            self._checkpoint(name).unlink(missing_ok=True)
+
+    def recall_selected(self) -> Selected | None:
+        """Read the second stage."""
+        file = self._path / "scores.npz"
+        if not file.exists():
+            return None
+        selected = load_selected(file)
+        self._kept = selected.kept
+        return selected
+
+    def keep_selected(self, selected: Selected) -> None:
+        """Write the second stage."""
+        save_selected(self._path / "scores.npz", selected)
+        self._kept = selected.kept
+
+    def chains(self, stage: str, *, of_all: bool = False) -> "DiskChains":
+        """Open the draws of a stage."""
+        kept = None if of_all or stage == "reference" else self._kept
+        kept = range(len(self._names)) if kept is None else kept.tolist()
+        # Many of them would be a megabyte in an attribute; scores.npz has the indices.
+        names = [self._names[index] for index in kept] if len(kept) <= MANY_NAMES else []
+        return DiskChains(self._path, stage, param_names=names, pace=self._pace)
+
+    def part(self, name: str) -> "RunJournal":
+        """Open the journal of an inference within this one."""
+        return RunJournal(self._path / "parts" / name, param_names=self._names, pace=self._pace)
+
+    def _checkpoint(self, name: str) -> Path:
+        return self._path / "checkpoints" / f"{name}.npz"
+
+
+def check_whole(path: Path) -> None:
+    """Read all that a finished run would need to go on.
+
+    Raises:
+        InputError: If some of it is missing or damaged.
+    """
+    load_fit(path / "vi.npz")
+    load_selected(path / "scores.npz")
+    for file in sorted((path / "checkpoints").glob("*.npz")):
+        files.load_arrays(file)
+    for stage, store in STORES.items():
+        if not (path / store).exists() and stage != "hmc":
+            continue
+        num_draws = DiskChains(path, stage).collect().num_draws
+        with reading(path / store):
+            arrays = open_arrays(path / store)
+            if not all(np.array_equal(arrays[name][:num_draws], np.arange(num_draws)) for name in COORDINATES):
+                raise InputError(f"`{path / store}` must number its draws from 0, got something else.")

@@ -1,0 +1,12 @@
+"""JAX as the settings of a run ask for it: precision and cores."""
+
+import jax
+
+from vihmc.config.method import Config
+from vihmc.devices import use_cores
+
+
+def configure_jax(config: Config) -> None:
+    """Set JAX up for a run; the number of cores is of no effect once it has started."""
+    jax.config.update("jax_enable_x64", config.precision == "float64")
+    use_cores(config.num_cores)

@@ -1,0 +1,80 @@
+"""What a run found, as files: predictions, figures and the summary (:mod:`vihmc.runs.directory` has the whole list)."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import zarr
+from matplotlib.figure import Figure
+
+from vihmc.config.method import Config
+from vihmc.config.files import build_config, read_toml
+from vihmc.runs.disk_chains import STORES, reading
+from vihmc.errors import InputError
+from vihmc.runs.evaluation import HMC, VI, VIHMC, RunResult
+from vihmc.runs.files import save_arrays, save_json
+from vihmc.fit.result import VIResult
+from vihmc.posterior.operator import OperatorPosterior
+from vihmc.posterior.density import Posterior
+from vihmc.runs.stage_files import load_fit
+
+
+def save_predictions(path: Path, result: RunResult) -> None:
+    """Store predictions of all methods, and what they are compared with."""
+    problem = result.problem
+    arrays: dict[str, Any] = {"targets": problem.validation_targets}
+    leaves = jax.tree_util.tree_flatten_with_path(problem.validation_inputs)[0]
+    for keys, leaf in leaves:
+        arrays[".".join(["inputs", *([jax.tree_util.keystr(keys, simple=True, separator=".")] if keys else [])])] = leaf
+    if isinstance(problem.posterior, OperatorPosterior):
+        arrays["locations"] = problem.posterior.locations
+    if problem.validation_weights is not None:
+        arrays["weights"] = problem.validation_weights
+    predictions = {name: method.prediction for name, method in result.methods.items()}
+    if result.left_out is not None:
+        predictions |= {f"left_out.{VI}": result.left_out.vi, f"left_out.{VIHMC}": result.left_out.vihmc}
+    for name, prediction in predictions.items():
+        fields = {field: value for field, value in prediction._asdict().items() if value is not None}
+        arrays |= {f"{name}.{field}": value for field, value in fields.items()}
+    save_arrays(path / "predictions.npz", arrays)
+    for stage, method in (("hmc", VIHMC), ("reference", HMC)):
+        sampled = result.methods[method].sampled if method in result.methods else None
+        if sampled is not None:
+            left_out = list(sampled.bad_chains) if sampled.dropped else []
+            with reading(path / STORES[stage]):
+                zarr.open_group(path / STORES[stage], mode="r+")["posterior"].attrs["chains_left_out"] = left_out
+
+
+def save_figures(path: Path, figures: dict[str, Figure]) -> None:
+    """Store figures as PNG."""
+    folder = path / "figures"
+    folder.mkdir(exist_ok=True)
+    for name, figure in figures.items():
+        figure.savefig(folder / f"{name}.png", dpi=150)
+
+
+def save_summary(path: Path, summary: dict[str, Any]) -> None:
+    """Store the summary; the run is then finished."""
+    save_json(path / "summary.json", summary)
+
+
+def load_fit_of(path: Path, posterior: Posterior, config: Config) -> VIResult:
+    """Load the first stage of an earlier run, to be used under other settings.
+
+    Raises:
+        InputError: If the directory has none, or one of another model.
+    """
+    if not (path / "vi.npz").is_file():
+        begun = f"one whose fit has not ended: vihmc resume {path}" if (path / "config.toml").exists() else "none"
+        raise InputError(f"`fit-from` must be a run directory with a fit, got {begun if begun != 'none' else path}.")
+    if (path / "config.toml").exists():
+        name = build_config(read_toml(path / "config.toml")).problem.name
+        if name != config.problem.name:
+            raise InputError(f"`fit-from` must hold a fit of {config.problem.name}, got one of {name} in {path}.")
+    fitted = load_fit(path / "vi.npz")
+    if fitted.q.mean.shape != (posterior.num_params,):
+        raise InputError(
+            f"`fit-from` must hold a fit of this model, {posterior.num_params} parameters, "
+            f"got {fitted.q.mean.size} in {path}."
+        )
+    return fitted

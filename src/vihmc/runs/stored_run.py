@@ -1,0 +1,242 @@
+"""A posterior for those who use it: load a run directory, predict.
+
+>>> run = vihmc.load("runs/sine_large-default-1")
+>>> predicted = run.predict(inputs)
+>>> predicted.mean, predicted.epistemic_std, predicted.total_quantiles
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+from jaxtyping import Array
+
+from vihmc import predict as prediction
+from vihmc.config.method import Config
+from vihmc.runs.disk_chains import STORES, DiskChains, reading
+from vihmc.errors import InputError
+from vihmc.runs.evaluation import HMC, VI, VIHMC, vi_draws
+from vihmc.runs.files import load_json
+from vihmc.selection.linear_model import Captured, linearise
+from vihmc.posterior.operator import OperatorPosterior
+from vihmc.pipeline import choose_chains, draws_space, spread_draws
+from vihmc.posterior.density import check_inputs_like
+from vihmc.predict import Prediction
+from vihmc.data import Problem, build_problem
+from vihmc.runs.directory import read_config
+from vihmc.runs.run_journal import check_whole
+from vihmc.selection.sensitivity import frozen_share
+from vihmc.selection.captured_variance import find_captured
+from vihmc.runs.stage_files import load_fit, load_selected
+from vihmc.posterior.subspace import Subspace, whole_space
+from vihmc.samplers.target import differs_per_chain
+from vihmc.types import Inputs
+
+STAGES = {VIHMC: "hmc", HMC: "reference"}
+
+
+@dataclass(frozen=True, eq=False)
+class StoredRun:
+    """A finished run. Make one with :func:`load`."""
+
+    path: Path
+    config: Config
+    problem: Problem
+    summary: dict[str, Any]
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """What it can predict with."""
+        return (VI, *(name for name, stage in STAGES.items() if (self.path / STORES[stage]).exists()))
+
+    def predict(
+        self,
+        inputs: Inputs,
+        *,
+        locations: Any = None,
+        method: str = VIHMC,
+        quantiles: Sequence[float] | None = None,
+        observations: bool | None = None,
+    ) -> Prediction:
+        """Predict with error bars, in the units of the data.
+
+        The numbers are those of the run itself: bit by bit at its own validation inputs, elsewhere to rounding. Inputs
+        are padded to a power of two, so that calls of many sizes compile few programs.
+
+        Args:
+            inputs: Where, shaped like the training inputs; of an operator, functions at its sensors.
+            locations: Of an operator, where to evaluate its fields, shaped like the training locations; those by
+                default.
+            method: "VI-HMC", "VI", or "HMC" if the run had a reference.
+            quantiles: Levels; those of the run by default.
+            observations: Whether to find the quantiles of new observations; as in the run by default.
+        """
+        settings = self.config.prediction
+        with self._precision():
+            posterior = self.problem.posterior
+            checked = check_inputs_like("inputs", inputs, posterior.inputs)
+            num_inputs = len(jax.tree.leaves(checked)[0])
+            num_padded = num_inputs
+            if num_inputs != len(self.problem.validation_targets):
+                num_padded = 1 << max(num_inputs - 1, 0).bit_length()
+            index = np.minimum(np.arange(num_padded), num_inputs - 1)
+            predicted = prediction.predict_posterior(
+                posterior,
+                *self._draws(method),
+                jax.tree.map(lambda leaf: jnp.asarray(leaf)[index], checked),
+                locations=None if locations is None else self._check_locations(locations),
+                quantiles=settings.quantiles if quantiles is None else _check_levels(quantiles),
+                observations=settings.observation_quantiles if observations is None else observations,
+                memory_mb=settings.memory_mb,
+            )
+        return self._in_units(_first_inputs(predicted, num_inputs))
+
+    def frozen_share(self, inputs: Inputs) -> float:
+        """Share of the first-order variance of the predictions at `inputs` that was not sampled.
+
+        Near zero, the error bars have nearly all of it there; near one, they are those of frozen parameters.
+        """
+        with self._precision():
+            posterior, q = self.problem.posterior, self._fitted.q
+            checked = jax.tree.map(jnp.asarray, check_inputs_like("inputs", inputs, posterior.inputs))
+            kept = jnp.asarray(load_selected(self.path / "scores.npz").kept)
+            return frozen_share(posterior, q.mean, q.std, kept, checked)
+
+    def captured_at(self, inputs: Inputs) -> Captured:
+        """Share of the variance of the predictions at `inputs` that the kept parameters hold, by a linear model.
+
+        Its mean, median and worst say whether the error bars there are to be trusted; no chain has to be run for it.
+        """
+        with self._precision():
+            posterior, q = self.problem.posterior, self._fitted.q
+            checked = jax.tree.map(jnp.asarray, check_inputs_like("inputs", inputs, posterior.inputs))
+            key = jax.random.key(self.config.seed)
+            linear = linearise(posterior, q.mean, checked, self.config.selection, key)
+            return find_captured(linear, load_selected(self.path / "scores.npz").kept, self.config.selection)
+
+    def to_datatree(self) -> xr.DataTree:
+        """All draws in ArviZ's layout, lazily read, with the fit of the first stage beside them."""
+        check_whole(self.path)
+        store = self.path / STORES["hmc"]
+        with reading(store):
+            tree = xr.open_datatree(store, engine="zarr", consolidated=False)
+        fitted = self._fitted
+        tree["first_stage"] = xr.DataTree(
+            xr.Dataset({"mean": ("all_params", np.asarray(fitted.q.mean)), "std": ("all_params", fitted.q.std)})
+        )
+        return tree
+
+    def to_netcdf(self, file: Path) -> None:
+        """Write draws, statistics and fit as one netCDF file that ArviZ and xarray read."""
+        tree = self.to_datatree()
+        with reading(self.path / STORES["hmc"]):
+            tree = tree.load()
+        for group in tree.subtree:
+            for variables in (group.attrs, *(variable.attrs for variable in group.variables.values())):
+                # netCDF attributes are strings, numbers and lists that are not empty.
+                for name, value in list(variables.items()):
+                    if isinstance(value, list) and not value:
+                        del variables[name]
+        for group in tree.subtree:
+            group.dataset = group.to_dataset().drop_encoding().map(_without_booleans, keep_attrs=True)
+        try:
+            tree.to_netcdf(file, engine="h5netcdf")
+        except OSError as error:
+            raise InputError(f"`out` must be a file that can be written, got {file}: {error}.") from None
+
+    @cached_property
+    def _fitted(self) -> Any:
+        with self._precision():
+            return load_fit(self.path / "vi.npz")
+
+    @cached_property
+    def _known_draws(self) -> dict[str, tuple[Subspace, np.ndarray]]:
+        return {}
+
+    def _draws(self, method: str) -> tuple[Subspace, np.ndarray]:
+        if method not in self.methods:
+            raise InputError(f"`method` must be one of {', '.join(self.methods)}, got '{method}'.")
+        if method not in self._known_draws:
+            self._known_draws[method] = self._read_draws(method)
+        return self._known_draws[method]
+
+    def _read_draws(self, method: str) -> tuple[Subspace, np.ndarray]:
+        q = self._fitted.q
+        if q.mean.shape != (self.problem.posterior.num_params,):
+            raise InputError(f"`{self.path}` must hold a fit of its own model, got one of {q.mean.size} parameters.")
+        if method == VI:
+            return whole_space(q.mean), vi_draws(q, self.config)
+        stage = STAGES[method]
+        chains, *_ = choose_chains(DiskChains(self.path, stage).collect(), getattr(self.config, stage))
+        if method == HMC:
+            space = whole_space(q.mean)
+        else:
+            subspace = Subspace.of(load_selected(self.path / "scores.npz").kept, q.mean)
+            space = draws_space(subspace, is_per_chain=differs_per_chain(subspace, self.config.hmc))
+        if chains.positions.shape[-1] != space.num_kept:
+            raise InputError(
+                f"`{self.path / STORES[stage]}` must hold draws of the {space.num_kept} kept parameters, got "
+                f"{chains.positions.shape[-1]}."
+            )
+        return space, spread_draws(chains, self.config.prediction.num_draws)
+
+    def _check_locations(self, locations: Any) -> Array:
+        posterior = self.problem.posterior
+        if not isinstance(posterior, OperatorPosterior):
+            raise InputError(f"`locations` are for operators, got some for {self.problem.name}, which is none.")
+        return check_inputs_like("locations", locations, posterior.locations)
+
+    def _in_units(self, predicted: Prediction) -> Prediction:
+        units = self.problem.units
+        if units is None:
+            return predicted
+        values = {name: units.offset + units.scale * getattr(predicted, name) for name in VALUES}
+        return predicted._replace(**values, **{name: units.scale * getattr(predicted, name) for name in WIDTHS})
+
+    def _precision(self) -> Any:
+        return jax.enable_x64(self.config.precision == "float64")
+
+
+VALUES = ("mean", "epistemic_quantiles", "total_quantiles")
+WIDTHS = ("epistemic_std", "total_std")
+
+
+def load(path: str | Path) -> StoredRun:
+    """Load a finished run.
+
+    Raises:
+        InputError: If the directory holds none, or is damaged.
+    """
+    path = Path(path)
+    config = read_config(path)
+    if not (path / "summary.json").exists():
+        raise InputError(f"`directory` must hold a finished run, got {path}; finish it with: vihmc resume {path}.")
+    with jax.enable_x64(config.precision == "float64"):
+        return StoredRun(path, config, build_problem(config.problem), load_json(path / "summary.json"))
+
+
+def _without_booleans(variable: xr.DataArray) -> xr.DataArray:
+    return variable.astype("int8") if variable.dtype == bool else variable
+
+
+def _check_levels(levels: Sequence[float]) -> tuple[float, ...]:
+    if not levels or list(levels) != sorted(set(levels)) or not all(0 < level < 1 for level in levels):
+        raise InputError(f"`quantiles` must be ascending levels between 0 and 1, got {list(levels)}.")
+    return tuple(levels)
+
+
+def _first_inputs(predicted: Prediction, count: int) -> Prediction:
+    """Take off what was padded."""
+
+    def cut(name: str, value: Array | np.ndarray | None) -> Any:
+        if value is None or name == "levels":
+            return value
+        return value[:, :count] if name.endswith("quantiles") else value[:count]
+
+    return Prediction(**{name: cut(name, value) for name, value in predicted._asdict().items()})

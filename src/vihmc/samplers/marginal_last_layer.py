@@ -1,0 +1,222 @@
+r"""The last layer, integrated out.
+
+A network is linear in its last layer, so given everything below it the posterior of that layer is Gaussian, and its
+integral is known. With the features :math:`\Phi` that enter it (and a column of ones for the bias), its kept entries
+:math:`w = \text{prior\_std}\, v` and what the frozen ones predict taken off the targets, in units of the noise
+
+.. math::
+    r = \frac{y - \Phi_{frozen} w_{frozen}}{\text{noise\_std}}, \qquad
+    P = \frac{\Phi\, \text{prior\_std}}{\text{noise\_std}}, \qquad A = I + P^\top P
+
+.. math::
+    v \mid \text{below}, y \sim N(\bar v,\; A^{-1}), \qquad \bar v = A^{-1} P^\top r, \qquad
+    \log p(y \mid \text{below}) = -\tfrac12 |r - P \bar v|^2 - \tfrac12 |\bar v|^2 - \tfrac12 \log |A|
+    - \tfrac{n}{2} \log (2\pi\, \text{noise\_std}^2)
+
+The chains move through what is below alone, where the posterior is less steep (it is the last layer that the data know
+best), and every draw gets a last layer of its own from the Gaussian: the same posterior, exactly, in fewer dimensions.
+In a trial on `sine_large`, median ESS per gradient was seven times that of chains on everything.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.tree_util import Partial
+from jaxtyping import Array, Bool, Float
+
+from vihmc.models import vectorised as lanes
+from vihmc.posterior.density import LOG_2PI, Posterior, log_normal_in_lanes, model_in_lanes, without_units
+from vihmc.posterior.subspace import Subspace
+from vihmc.types import Key, LogDensity
+
+_DRAWS_AT_ONCE = 256
+
+
+@dataclass(frozen=True, eq=False)
+class IntegratedHead:
+    """The posterior of the kept parameters below the last layer. Build it with :meth:`of`.
+
+    Attributes:
+        posterior: The whole posterior; its model is a narrow network, without units.
+        log_units: What its density lacks, see :class:`vihmc.posterior.density.BarePosterior`.
+        kept: All kept parameters.
+        below: Those of them that are not in the last layer: what the chains move through.
+        is_integrated: For every parameter, whether it is in the last layer and kept.
+    """
+
+    posterior: Posterior
+    log_units: Float[Array, ""]
+    kept: Subspace
+    below: Subspace
+    is_integrated: Bool[Array, " params"]
+
+    @classmethod
+    def of(cls, posterior: Posterior, kept: Subspace) -> "IntegratedHead | None":
+        """Integrate out what is kept of the last layer; None where that cannot be done, or leaves nothing to sample."""
+        posterior, log_units = without_units(posterior)
+        if model_in_lanes(posterior) is None:
+            return None
+        in_head = np.concatenate([np.ravel(leaf) for leaf in _head_leaves(posterior, jnp.arange(posterior.num_params))])
+        indices = np.asarray(kept.kept)
+        below = indices[~np.isin(indices, in_head)]
+        if below.size in (0, indices.size):
+            return None
+        integrated = np.isin(np.arange(posterior.num_params), np.setdiff1d(indices, below))
+        return cls(posterior, log_units, kept, Subspace.of(below, kept.center), jnp.asarray(integrated))
+
+    def log_density(self) -> LogDensity:
+        """The log density of what is kept below the last layer, with everything else that :class:`Posterior` counts."""
+        return self.below.restrict_in_lanes(Partial(_log_density, self))
+
+    def complete(
+        self, positions: Float[np.ndarray, "chains draws below"], rng_key: Key, *, start: int = 0
+    ) -> np.ndarray:
+        """Draw a last layer for every draw of what is below: (chain, draw, kept). The first draw is number `start`."""
+        num_chains, num_draws = positions.shape[:2]
+        # A key per chain and draw, so that more draws leave those before them as they are.
+        chains, draws = (numbers.ravel() for numbers in np.indices((num_chains, num_draws)))
+        flat = jnp.asarray(positions.reshape(num_chains * num_draws, -1))
+        completed = _complete(self, rng_key, jnp.asarray(chains), jnp.asarray(start + draws), flat)
+        return np.asarray(completed).reshape(num_chains, num_draws, -1)
+
+
+jax.tree_util.register_dataclass(
+    IntegratedHead, data_fields=["posterior", "log_units", "kept", "below", "is_integrated"], meta_fields=[]
+)
+
+
+def _head_leaves(posterior: Posterior, values: Array) -> tuple[Array, ...]:
+    """What of a vector belongs to the last layer: (width, outputs, …), and a row for its bias."""
+    layer = posterior.layout.unravel(values)["layers"][-1]
+    return (layer["weight"], layer["bias"][None]) if "bias" in layer else (layer["weight"],)
+
+
+def _head(posterior: Posterior, values: Array) -> Float[Array, "rows outputs *lanes"]:
+    return jnp.concatenate(_head_leaves(posterior, values))
+
+
+def _problems(
+    head: IntegratedHead, theta: Float[Array, "params lanes"]
+) -> list[tuple[Float[Array, "n rows lanes"], Float[Array, "n lanes"]]]:
+    """P and r of every output."""
+    posterior, model = head.posterior, model_in_lanes(head.posterior)
+    assert model is not None
+    features = model.features_in_lanes(posterior.layout.unravel(theta), posterior.inputs)
+    if model.output_bias:
+        features = jnp.concatenate([features, jnp.ones_like(features[:, :1])], axis=1)
+    prior_std = jnp.broadcast_to(posterior.prior_std, head.is_integrated.shape)
+    scale = _head(posterior, jnp.where(head.is_integrated, prior_std, 0))
+    frozen = _head(posterior, jnp.where(head.is_integrated[:, None], 0, theta))
+    residual = posterior.targets[..., None] - lanes.multiply(features, frozen)
+    noise_std = jnp.broadcast_to(posterior.noise_std, scale.shape[1:])
+    return [
+        (features * (scale[:, output] / noise_std[output])[:, None], residual[:, output] / noise_std[output])
+        for output in range(scale.shape[1])
+    ]
+
+
+def _log_density(head: IntegratedHead, theta: Float[Array, "params lanes"]) -> Float[Array, " lanes"]:
+    posterior = head.posterior
+    prior_std = jnp.broadcast_to(posterior.prior_std, head.is_integrated.shape)
+    # The integrated ones have had their prior in the integral: at zero, and of this width, they add nothing.
+    sampled = jnp.where(head.is_integrated[:, None], 0, theta)
+    width = jnp.where(head.is_integrated, jnp.exp(-0.5 * LOG_2PI), prior_std)
+    total = log_normal_in_lanes(sampled, std=width) + head.log_units
+    for design, residual in _problems(head, theta):
+        total = total + _log_evidence(design, residual)
+    noise_std = jnp.broadcast_to(posterior.noise_std, posterior.targets.shape)
+    return total - jnp.sum(jnp.log(noise_std)) - 0.5 * posterior.targets.size * LOG_2PI
+
+
+@jax.custom_vjp
+def _log_evidence(design: Float[Array, "n rows lanes"], residual: Float[Array, "n lanes"]) -> Float[Array, " lanes"]:
+    return _log_evidence_forward(design, residual)[0]
+
+
+def _log_evidence_forward(design: Array, residual: Array) -> tuple[Array, tuple[Array, ...]]:
+    rows = design.shape[1]
+    swept, log_determinant = _sweep(_gram(jnp.concatenate([design, residual[:, None]], axis=1)), count=rows)
+    inverse, mean = swept[:rows, :rows], swept[:rows, rows]
+
+    def take_off(mean: Array) -> Array:
+        return residual - lanes.sum_of_products(design, mean[None], axis=1)
+
+    # In float32 the inverse is good to a per cent. One step of refinement mends the mean, and |rest|² + |mean|², which
+    # is least there, forgives what is left. A reduction ends a loop of XLA's, which would else compute the inner sums
+    # once per term of the outer ones.
+    excess = jnp.sum(design * take_off(mean)[:, None], axis=0) - mean
+    mean = mean + lanes.sum_of_products(inverse, excess[None], axis=1)
+    rest = take_off(mean)
+    value = -0.5 * (jnp.sum(rest**2, axis=0) + jnp.sum(mean**2, axis=0) + log_determinant)
+    return value, (design, inverse, mean, rest)
+
+
+def _log_evidence_backward(saved: tuple[Array, ...], cotangent: Array) -> tuple[Array, Array]:
+    design, inverse, mean, rest = saved
+    to_design = rest[:, None] * mean[None] - lanes.multiply(design, inverse)
+    return cotangent * to_design, -cotangent * rest
+
+
+_log_evidence.defvjp(_log_evidence_forward, _log_evidence_backward)
+
+
+def _gram(design: Float[Array, "n rows lanes"]) -> Float[Array, "rows rows lanes"]:
+    """The matrix A, and further rows and columns for what is appended to the design."""
+    eye = jnp.eye(design.shape[1], dtype=design.dtype)
+    return lanes.sum_of_products(design[:, :, None], design[:, None], axis=0) + eye[..., None]
+
+
+def _sweep(
+    matrix: Float[Array, "rows rows lanes"], *, count: int
+) -> tuple[Float[Array, "rows rows lanes"], Float[Array, " lanes"]]:
+    """Sweep the first rows of symmetric matrices, one after the other.
+
+    What was A is then its inverse, and what was b in a column beside it is A⁻¹b. Also gives the log determinant of A.
+    """
+    number = jnp.arange(matrix.shape[0])[:, None]
+
+    def sweep(index: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        matrix, log_determinant = carry
+        row, column = (jax.lax.dynamic_index_in_dim(matrix, index, axis, keepdims=False) for axis in (0, 1))
+        pivot = jax.lax.dynamic_index_in_dim(row, index, 0, keepdims=False)
+        is_here = number == index
+        # Rows and columns of the others lose what they share with this one; its own become the inverse's.
+        column = jnp.where(is_here, -1, column)
+        row = jnp.where(is_here, 1, row) / pivot
+        others = jnp.where(is_here[:, None] | is_here[None], 0, matrix)
+        return others - column[:, None] * row[None], log_determinant + jnp.log(pivot)
+
+    # Written out, as the sums are, this is five times slower.
+    return jax.lax.fori_loop(0, count, sweep, (matrix, jnp.zeros_like(matrix[0, 0])))
+
+
+@jax.jit
+def _complete(head: IntegratedHead, rng_key: Key, chains: Array, draws: Array, below: Array) -> Array:
+    def one(chain: Array, draw: Array, position: Array) -> Array:
+        key = jax.random.fold_in(jax.random.fold_in(rng_key, chain), draw)
+        theta = head.below.embed(position)
+        layer = _head(head.posterior, theta)
+        scale = _head(head.posterior, jnp.broadcast_to(head.posterior.prior_std, theta.shape))
+        is_integrated = _head(head.posterior, head.is_integrated)
+        columns = []
+        for output, (design, residual) in enumerate(_problems(head, theta[:, None])):
+            factor = jnp.linalg.cholesky(_gram(design)[..., 0])
+            projected = design[..., 0].T @ residual[..., 0]
+            whitened = jax.scipy.linalg.solve_triangular(factor, projected, lower=True)
+            noise = jax.random.normal(jax.random.fold_in(key, output), whitened.shape, whitened.dtype)
+            columns.append(jax.scipy.linalg.solve_triangular(factor, whitened + noise, lower=True, trans="T"))
+        layer = jnp.where(is_integrated, scale * jnp.stack(columns, axis=1), layer)
+        return head.kept.extract(_with_head(head.posterior, theta, layer))
+
+    batch = partial(jax.lax.map, batch_size=min(_DRAWS_AT_ONCE, len(below)))
+    return batch(lambda one_draw: one(*one_draw), (chains, draws, below))
+
+
+def _with_head(posterior: Posterior, theta: Array, layer: Float[Array, "rows outputs"]) -> Array:
+    tree = posterior.layout.unravel(theta)
+    width = tree["layers"][-1]["weight"].shape[0]
+    last = {"weight": layer[:width]} | ({"bias": layer[width]} if len(layer) > width else {})
+    return posterior.layout.ravel(tree | {"layers": [*tree["layers"][:-1], last]})
