@@ -18,13 +18,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from vihmc.config.files import build_config, load_preset
 from vihmc.data import build_problem
-from vihmc.fit.laplace import curvature_std
-from vihmc.memory import peak_memory_gb
+from vihmc.devices import peak_memory_gb
+from vihmc.posterior.gauss_newton import diagonal_std
 from vihmc.posterior.operator import OperatorPosterior
 from vihmc.posterior.pairs import gram_form
 from vihmc.posterior.subspace import Subspace, whole_space
+from vihmc.runs.config import build_config, load_preset
 from vihmc.selection.sensitivity import exact_sum_of_squares
 
 REPEATS = 9
@@ -105,13 +105,13 @@ def main():
     theta = layout.ravel(problem.initial_params(jax.random.key(0))).astype(jnp.float32)
     kept, source = stand_in_selection(layout, 28_214), "stand-in"
     if arguments.fit:
-        kept, source = np.load(arguments.fit / "scores.npz")["kept"], "run"
+        kept, source = np.load(arguments.fit / "scores.npz")["selected"], "run"
         theta = jnp.asarray(np.load(arguments.fit / "vi.npz")["mean"])
     wide = theta.astype(jnp.float64)
     results = {
         "num_params": layout.size,
         "selection": source,
-        "num_kept": len(kept),
+        "num_selected": len(kept),
         "device": jax.devices()[0].platform,
     }
 
@@ -165,7 +165,7 @@ def accuracy_of_energies(problem, theta):
         noise_std=float(posterior.noise_std),
         dtype="float64",
     )
-    std = curvature_std(posterior, theta).astype(jnp.float64)
+    std = diagonal_std(posterior, theta).astype(jnp.float64)
     points = [theta.astype(jnp.float64) + scale * std * _noise(theta.shape) for scale in (0.0, 0.05)]
     space = whole_space(points[0])
     value = jax.jit(lambda density, x: density(x))

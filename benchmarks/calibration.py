@@ -19,10 +19,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from vihmc import infer
-from vihmc.config.method import MethodConfig, SamplerConfig, SelectionConfig, SensitivityConfig, VIConfig
-from vihmc.config.problems import SineConfig
+from vihmc.config.method import MethodConfig, SamplerConfig, SelectionConfig, VIConfig
 from vihmc.data import build_problem
 from vihmc.diagnostics.calibration import LEVELS, Share, coverage, predictions, ranks, simulate, uniformity
+from vihmc.paper.settings import SineConfig
 from vihmc.pipeline import sample_everything, sample_subspace
 from vihmc.posterior.density import Posterior
 from vihmc.posterior.subspace import Subspace
@@ -39,7 +39,7 @@ class Model(NamedTuple):
 
     posterior: Posterior
     inputs: Any
-    num_kept: int
+    num_selected: int
     ranked: tuple[int, ...]
 
 
@@ -72,7 +72,7 @@ def settings(model: Model, seed: int, **changes: Any) -> MethodConfig:
         seed=seed,
         vi=VIConfig(map_steps=500, num_steps=1000, initial_std="curvature", num_bound_samples=32),
         sensitivity=SensitivityConfig(),
-        selection=SelectionConfig(rank_by="sensitivity", rule="count", count=model.num_kept),
+        selection=SelectionConfig(rank_by="sensitivity", rule="count", count=model.num_selected),
         hmc=CHAINS.model_copy(update=changes),
     )
 

@@ -15,9 +15,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from vihmc.config.files import build_config, load_preset
 from vihmc.data import build_problem
 from vihmc.posterior.subspace import Subspace, whole_space
+from vihmc.runs.config import build_config, load_preset
 from vihmc.samplers.chains import init_chains, run_chains
 from vihmc.samplers.hmc import hmc
 from vihmc.samplers.kernel import Tuning

@@ -27,7 +27,6 @@ import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 
 from vihmc import predict  # noqa: E402
-from vihmc.config.files import build_config, load_preset  # noqa: E402
 from vihmc.config.method import SamplerConfig, SelectionConfig  # noqa: E402
 from vihmc.data import Problem, build_problem, resolve_problem  # noqa: E402
 from vihmc.diagnostics.convergence import assess  # noqa: E402
@@ -39,6 +38,7 @@ from vihmc.models.mlp import MLP  # noqa: E402
 from vihmc.posterior.density import Posterior  # noqa: E402
 from vihmc.posterior.subspace import whole_space  # noqa: E402
 from vihmc.runs.assessment import find_probe  # noqa: E402
+from vihmc.runs.config import build_config, load_preset  # noqa: E402
 from vihmc.runs.storage import load_fit_of  # noqa: E402
 from vihmc.samplers.chains import init_chains  # noqa: E402
 from vihmc.samplers.loop import run_chunk, start_loop  # noqa: E402
@@ -253,7 +253,7 @@ def contenders(case: Case, seconds: float) -> dict:
     if case.name == "cone_chosen":
         settings = {"num_chains": 8, "num_warmup": 300, "max_integration_steps": 255, "jitter": 1.0}
         return {
-            f"ours, {case.subspace.num_kept} chosen, {metric} metric": lambda metric=metric: ours(
+            f"ours, {case.subspace.num_selected} chosen, {metric} metric": lambda metric=metric: ours(
                 case, SamplerConfig(metric=metric, **settings), everything=False, seconds=seconds, block_size=25
             )
             for metric in ("identity", "q", "curvature")

@@ -28,17 +28,21 @@ from vihmc.devices import use_cores
 use_cores()
 
 from vihmc import predict  # noqa: E402
-from vihmc.config.files import build_config, load_preset  # noqa: E402
-from vihmc.config.method import Config, SamplerConfig, SelectionConfig  # noqa: E402
+from vihmc.config.method import SamplerConfig, SelectionConfig  # noqa: E402
 from vihmc.data import Problem, build_problem, resolve_problem  # noqa: E402
+from vihmc.devices import peak_memory_gb  # noqa: E402
 from vihmc.diagnostics.convergence import assess  # noqa: E402
 from vihmc.fit.perturbed_map import draw_anchored  # noqa: E402
-from vihmc.memory import peak_memory_gb  # noqa: E402
 from vihmc.pipeline import sample_everything, sample_subspace  # noqa: E402
 from vihmc.posterior.layer_costs import layers_allowed  # noqa: E402
 from vihmc.posterior.mean_field import MeanField  # noqa: E402
 from vihmc.posterior.subspace import Subspace  # noqa: E402
 from vihmc.runs.assessment import find_probe  # noqa: E402
+from vihmc.runs.config import (  # noqa: E402
+    RunConfig,  # noqa: E402
+    build_config,
+    load_preset,
+)
 from vihmc.runs.evaluation import choose_for, rms  # noqa: E402
 from vihmc.runs.storage import load_fit_of  # noqa: E402
 from vihmc.selection.captured_variance import share_of, solve_variance, spread_points  # noqa: E402
@@ -144,7 +148,7 @@ class Case:
     """A problem, its fits and what they make of every parameter."""
 
     def __init__(self, name: str, store: Path, changes: dict[str, Any]) -> None:
-        self.config: Config = build_config(load_preset(name), changes)
+        self.config: RunConfig = build_config(load_preset(name), changes)
         jax.config.update("jax_enable_x64", self.config.precision == "float64")
         self.problem: Problem = build_problem(resolve_problem(self.config.problem))
         self.store = store / self.problem.name
@@ -206,7 +210,7 @@ class Case:
         config = SelectionConfig(rank_by=rule.rank_by, rule="count", count=count, ties="include")
         key = jax.random.fold_in(jax.random.key(2), number)
         space = select(scores.values, config, mean=q.mean, std=q.std, linearised=linear, rng_key=key)
-        return np.asarray(space.kept)
+        return np.asarray(space.selected)
 
 
 class Errors(NamedTuple):

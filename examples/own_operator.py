@@ -20,7 +20,7 @@ functions = amplitudes @ np.cos(np.pi * np.outer(waves, sensors))
 fields = amplitudes / (np.pi * waves) @ np.sin(np.pi * np.outer(waves, locations[:, 0]))
 
 model = vihmc.DeepONet.of_size(
-    num_sensors=20, num_coordinates=1, branch_width=16, branch_depth=2, trunk_width=16, trunk_depth=3, latent_size=8
+    num_sensors=20, num_coordinates=1, branch_hidden=(16,), trunk_hidden=(16, 16), latent_size=8
 )
 posterior = vihmc.OperatorPosterior.on_pairs(
     model, functions[:50], locations, fields[:50], prior_std=0.5, noise_std=0.02

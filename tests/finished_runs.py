@@ -49,7 +49,10 @@ def _run(folder: Path) -> None:
 def copy_run(run: Path, copy: Path, *, threshold: float = 0.8) -> Path:
     """Copy a run and pretend that it had another threshold."""
     shutil.copytree(run, copy)
-    summary = json.loads((run / "summary.json").read_text(encoding="utf-8")) | {"threshold": threshold, "num_kept": 4}
+    summary = json.loads((run / "summary.json").read_text(encoding="utf-8")) | {
+        "threshold": threshold,
+        "num_selected": 4,
+    }
     (copy / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
     config = (run / "config.toml").read_text(encoding="utf-8")
     assert "\nthreshold = 0.9\n" in config

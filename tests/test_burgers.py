@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from vihmc.config.problems import BurgersConfig
 from vihmc.data import build_problem
 from vihmc.data.problem import Grid
 from vihmc.errors import InputError
 from vihmc.paper.burgers import cache_name, generate, load_file, load_generated
 from vihmc.paper.burgers_solver import SPECTRA, interpolate, random_fields, solve
+from vihmc.paper.settings import BurgersConfig
 
 SMALL = BurgersConfig(
     num_training=3, num_validation=2, num_times=6, num_positions=9, num_modes=32, time_step=0.05, num_waves=1
@@ -82,7 +82,7 @@ def test_data_are_cached_by_their_settings(tmp_path, monkeypatch):
         np.testing.assert_array_equal(one, other)
         np.testing.assert_array_equal(one, fresh)
     # A model is not data; a viscosity is.
-    assert cache_name(SMALL.model_copy(update={"branch_width": 7})) == file.name
+    assert cache_name(SMALL.model_copy(update={"branch_hidden": (7,)})) == file.name
     assert cache_name(SMALL.model_copy(update={"viscosity": 0.02})) != file.name
     file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
     np.testing.assert_array_equal(load_generated(SMALL).fields, data.fields)
@@ -100,7 +100,9 @@ def test_a_file_of_ones_own(x64, tmp_path, suffix):
     }
     file = tmp_path / f"mine{suffix}"
     (np.savez(file, **arrays) if suffix == ".npz" else savemat(file, arrays))
-    problem = build_problem(SMALL.model_copy(update={"data_file": str(file), "branch_width": 4, "trunk_width": 4}))
+    problem = build_problem(
+        SMALL.model_copy(update={"data_file": str(file), "branch_hidden": (4, 4), "trunk_hidden": (4, 4)})
+    )
     np.testing.assert_allclose(problem.posterior.targets, data.fields[:3])
     np.testing.assert_allclose(problem.validation_targets, data.fields[3:])
     assert problem.grid is not None

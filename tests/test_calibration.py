@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from conftest import Z_LIMIT
-from vihmc.config.files import build_config, load_preset
 from vihmc.config.method import SamplerConfig
 from vihmc.data import build_problem
 from vihmc.diagnostics.convergence import assess
 from vihmc.pipeline import sample_everything
+from vihmc.runs.config import build_config, load_preset
 
 pytestmark = pytest.mark.statistics
 

@@ -21,7 +21,7 @@ def test_a_run_leaves_everything_it_promises(command, tmp_path):
     run = tmp_path / "here"
     summary = json.loads((run / "summary.json").read_text())
     assert summary["num_params"] == 6
-    assert summary["num_kept"] == len(summary["kept"]) == 5
+    assert summary["num_selected"] == len(summary["selected"]) == 5
     for stage in ("vi", "sensitivity", "hmc", "reference", "prediction"):
         assert summary["seconds"][stage] > 0
     for key in ("step_size", "num_integration_steps", "acceptance", "divergences", "seconds_per_draw", "gradients"):
@@ -35,8 +35,8 @@ def test_a_run_leaves_everything_it_promises(command, tmp_path):
 
     draws = xr.open_datatree(run / "draws.zarr", engine="zarr", consolidated=False)
     assert draws["posterior"]["theta"].shape == (4, 200, 5)
-    assert draws["posterior"].attrs["param_names"] == summary["kept"]
-    kept = np.load(run / "scores.npz", allow_pickle=False)["kept"]
+    assert draws["posterior"].attrs["param_names"] == summary["selected"]
+    kept = np.load(run / "scores.npz", allow_pickle=False)["selected"]
     fit = np.load(run / "vi.npz", allow_pickle=False)
     predictions = np.load(run / "predictions.npz", allow_pickle=False)
     assert predictions["VI-HMC.mean"].shape == (300, 1)
@@ -173,8 +173,8 @@ def test_a_small_operator_whole(command, tmp_path, monkeypatch):
     assert "relative L2 error" in out
     summary = json.loads((tmp_path / "first" / "summary.json").read_text())
     assert summary["num_params"] == 2961
-    assert 0 < summary["num_kept"] < 2961
-    assert sum(count for count, _ in summary["kept_per_leaf"].values()) == summary["num_kept"]
+    assert 0 < summary["num_selected"] < 2961
+    assert sum(count for count, _ in summary["selected_per_leaf"].values()) == summary["num_selected"]
     for method in ("predictive", "predictive_vi"):
         # A prediction of zero has an error of one; this one has learnt most of the operator.
         assert summary[method]["relative_l2"] < 0.25

@@ -16,22 +16,22 @@ import matplotlib.image
 import numpy as np
 import pytest
 from rich.console import Console
+from vihmc.paper.leave_out import leave_out
 
 from vihmc.cli.console import print_outcome
-from vihmc.config.files import build_config, load_preset
-from vihmc.config.problems import ConeConfig
 from vihmc.data import build_problem
-from vihmc.paper import cone_flow
 from vihmc.errors import InputError
+from vihmc.paper import cone_flow
 from vihmc.paper.cone import NO_FILES, STAND_IN, TABLE_FILE
 from vihmc.paper.cone_data import CHECKSUMS, Records, load_directory, load_file, tabulate
 from vihmc.paper.cone_reports import is_among, predict_linear, rms_error
-from vihmc.paper.leave_out import leave_out
+from vihmc.paper.settings import ConeConfig
 from vihmc.paper.tfrecord import DamagedRecordError, crc32c, masked_crc32c, read_examples
 from vihmc.pipeline import Observer
 from vihmc.posterior.density import Posterior
 from vihmc.posterior.subspace import whole_space
 from vihmc.runs.assessment import find_probe
+from vihmc.runs.config import build_config, load_preset
 from vihmc.runs.journal import Journal
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "cone"
@@ -290,7 +290,7 @@ def test_a_run_without_files_reports_on_unseen_inputs(command, small_table, monk
     monkeypatch.setenv("VIHMC_CACHE", str(small_table))
     monkeypatch.delenv("VIHMC_CONE_DATA", raising=False)
     short = ("--set", "vi.map_steps=500", "--set", "vi.num_steps=250", "--set", "hmc.max_integration_steps=7")
-    short += ("--set", "problem.branch_depth=2", "--set", "problem.trunk_depth=2")
+    short += ("--set", "problem.branch_hidden=[16]", "--set", "problem.trunk_hidden=[16]")
     code, out, err = command(
         "run", "cone", "--preset", "quick", *short, "--draws", 20, "--threshold", 1, "--out", "here"
     )
@@ -324,7 +324,7 @@ def test_left_out_functions_never_enter_the_fit(x64, small_table, monkeypatch):
     monkeypatch.setenv("VIHMC_CACHE", str(small_table))
     lengths = {"num_warmup": 100, "num_draws": 5, "num_chains": 2, "max_integration_steps": 3, "metric": "q"}
     changes = {
-        "problem": {"num_training": 6, "num_validation": 2, "branch_depth": 2, "trunk_depth": 2},
+        "problem": {"num_training": 6, "num_validation": 2, "branch_hidden": [16], "trunk_hidden": [16]},
         "selection": {"threshold": 1.0},
         "vi": {"map_steps": 50, "num_steps": 50, "record_every": 50, "num_bound_samples": 2},
         "leave_out": {**lengths, "num_folds": 2},

@@ -4,11 +4,11 @@ import itertools
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from vihmc.config.files import build_config, load_preset, merge, parse_override, read_toml, to_toml
-from vihmc.config.method import Config
 from vihmc.config.presets import PRESETS, known_problems
+
+from vihmc.config.files import merge, parse_override, read_toml, to_toml
 from vihmc.errors import InputError
+from vihmc.runs.config import RunConfig, build_config, load_preset
 
 
 @pytest.mark.parametrize(("problem", "preset"), list(itertools.product(known_problems(), PRESETS)))
@@ -77,7 +77,7 @@ def test_a_broken_file_is_one_sentence(tmp_path, content):
 
 def test_settings_are_frozen():
     with pytest.raises(ValueError, match="frozen"):
-        Config().vi.num_steps = 3
+        RunConfig().vi.num_steps = 3
 
 
 @given(st.text(max_size=30), st.text(max_size=30))

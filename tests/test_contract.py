@@ -32,7 +32,7 @@ def method(**hmc):
 
 def test_the_pipeline_draws_from_the_conditional_posterior(x64, linear_gaussian):
     found = infer(linear_gaussian.posterior, method())
-    kept, center = np.asarray(found.subspace.kept), np.asarray(found.subspace.center)
+    kept, center = np.asarray(found.subspace.selected), np.asarray(found.subspace.center)
     mean, covariance = linear_gaussian.conditional(kept, center)
     positions = found.sampled.chains.positions
     errors = assess(positions).mcse_mean
@@ -96,5 +96,5 @@ def test_the_frozen_share_is_what_the_scores_say(x64, linear_gaussian):
     elsewhere = np.random.default_rng(1).normal(size=(9, 5)) * [1, 1, 10, 1, 1]
     for inputs in (linear_gaussian.features, elsewhere):
         scores = np.asarray(found.vi.q.std) ** 2 * np.mean(inputs**2, axis=0)
-        frozen = np.setdiff1d(np.arange(5), np.asarray(found.subspace.kept))
+        frozen = np.setdiff1d(np.arange(5), np.asarray(found.subspace.selected))
         assert found.frozen_share(inputs) == pytest.approx(scores[frozen].sum() / scores.sum(), rel=1e-9)

@@ -18,20 +18,16 @@ def test_parameter_counts_are_those_of_the_paper():
     burgers = DeepONet.of_size(
         num_sensors=101,
         num_coordinates=2,
-        branch_width=100,
-        branch_depth=9,
-        trunk_width=100,
-        trunk_depth=9,
+        branch_hidden=[100] * 8,
+        trunk_hidden=[100] * 8,
         latent_size=100,
         trunk_features=PeriodicFeatures(column=1),
     )
     cone = DeepONet.of_size(
         num_sensors=11,
         num_coordinates=2,
-        branch_width=44,
-        branch_depth=6,
-        trunk_width=44,
-        trunk_depth=5,
+        branch_hidden=[44] * 5,
+        trunk_hidden=[44] * 4,
         latent_size=20,
     )
     assert num_params(burgers) == 172_401

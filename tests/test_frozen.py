@@ -13,7 +13,6 @@ import pytest
 import vihmc
 from conftest import Z_LIMIT, LinearGaussian
 from remembering import Remembering
-from vihmc.config.files import build_config, load_preset
 from vihmc.config.method import SamplerConfig, VIConfig
 from vihmc.data import build_problem
 from vihmc.diagnostics.convergence import assess
@@ -26,6 +25,7 @@ from vihmc.pipeline import sample_subspace
 from vihmc.posterior.mean_field import MeanField
 from vihmc.posterior.operator import OperatorPosterior
 from vihmc.posterior.subspace import Subspace
+from vihmc.runs.config import build_config, load_preset
 from vihmc.samplers.chains import init_chains
 from vihmc.samplers.sample import build_kernel
 from vihmc.samplers.target import Target
@@ -73,7 +73,7 @@ def test_each_chain_holds_its_own(x64, linear_gaussian):
     standard = (held[:, 0] - np.asarray(q.mean)[frozen]) / np.asarray(q.std)[frozen]
     assert np.all(np.abs(standard.mean(axis=0)) < Z_LIMIT / np.sqrt(NUM_CHAINS))
     assert np.all(np.abs(standard.std(axis=0) - 1) < Z_LIMIT / np.sqrt(2 * NUM_CHAINS))
-    np.testing.assert_array_equal(sampled.kept_positions, sampled.chains.positions[..., KEPT])
+    np.testing.assert_array_equal(sampled.selected_positions, sampled.chains.positions[..., KEPT])
 
 
 CLIMB = VIConfig(learning_rate=0.05)
@@ -161,8 +161,8 @@ def test_climbs_one_after_the_other_are_those_side_by_side_and_go_on(x64, linear
     journal = Remembering()
     one_by_one = anchor(linear_gaussian, num_chains=4, at_once=False, checkpoints=journal)
     np.testing.assert_allclose(one_by_one, together, rtol=1e-6)
-    assert [(name, state.num_done) for name, state in journal.kept] == [("frozen", done) for done in (1, 2, 3, 4)]
-    broken_off, done = Remembering([journal.kept[1]]), []
+    assert [(name, state.num_done) for name, state in journal.selected] == [("frozen", done) for done in (1, 2, 3, 4)]
+    broken_off, done = Remembering([journal.selected[1]]), []
     again = anchor(linear_gaussian, num_chains=4, at_once=False, checkpoints=broken_off, on_chain=done.append)
     np.testing.assert_array_equal(again, one_by_one)
     assert done == [3, 4]

@@ -18,12 +18,12 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from vihmc.config.presets import known_problems
 
 from vihmc.cli import runs
 from vihmc.cli.app import main
-from vihmc.config.files import build_config, load_preset, read_toml, to_toml
-from vihmc.config.method import Config
-from vihmc.config.presets import known_problems
+from vihmc.config.files import read_toml, to_toml
+from vihmc.runs.config import RunConfig, build_config, load_preset
 
 FUZZ = settings(
     deadline=None,
@@ -62,7 +62,7 @@ def check_answer(code, out, err):
 
 # Settings.
 
-BRANCHES = {name: field.annotation for name, field in Config.model_fields.items()}
+BRANCHES = {name: field.annotation for name, field in RunConfig.model_fields.items()}
 KEYS = sorted(
     {
         key

@@ -143,8 +143,8 @@ def test_trajectories_in_lanes_are_reversible_and_preserve_volume():
     posterior = make_posterior(widths=(1, 2, 1), noise_std=(0.3,), prior_std=1.0)
     theta = jax.random.normal(jax.random.key(10), (posterior.num_params,))
     head = IntegratedHead.of(posterior, whole_space(theta))
-    inverse_mass = jnp.linspace(0.5, 2, head.below.num_kept)
-    density, size = head.log_density(), head.below.num_kept
+    inverse_mass = jnp.linspace(0.5, 2, head.below.num_selected)
+    density, size = head.log_density(), head.below.num_selected
 
     @jax.jit
     @jax.vmap
@@ -230,7 +230,7 @@ def test_the_last_layer_is_drawn_from_its_gaussian(make, thetas):
     num_draws = 4_000
     draws = head.complete(np.broadcast_to(np.asarray(position), (2, num_draws, position.size)), jax.random.key(4))
     integrated = np.flatnonzero(np.asarray(head.is_integrated))
-    is_integrated = np.isin(np.asarray(head.kept.kept), integrated)
+    is_integrated = np.isin(np.asarray(head.selected.selected), integrated)
     np.testing.assert_array_equal(draws[0, 7, ~is_integrated], position)
     theta = head.below.embed(position)
     hessian = -jax.hessian(lambda layer: posterior.log_density(theta.at[integrated].set(layer)))(jnp.zeros(6))

@@ -7,12 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from vihmc.config.method import SensitivityConfig
+# no settings needed
 from vihmc.errors import InputError
 from vihmc.models.deeponet import DeepONet, Factors
 from vihmc.models.features import PeriodicFeatures, Scaling
 from vihmc.models.mlp import MLP
-from vihmc.posterior.density import log_normal
+from vihmc.posterior.normal import log_normal
 from vihmc.posterior.operator import OperatorPosterior
 from vihmc.posterior.pairs import factorise, gram_form, half_squared_error, residual_form
 from vihmc.posterior.subspace import Subspace, whole_space

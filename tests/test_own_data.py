@@ -13,19 +13,20 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from vihmc.data.starter import starter_toml
 
-from vihmc.config.files import build_config, load_preset, read_toml
-from vihmc.config.problems import DeepONetConfig, MLPConfig
+from vihmc.config.files import read_toml
 from vihmc.data import build_problem, resolve_problem
 from vihmc.data.columns import choose_names, load_regression
 from vihmc.data.csv_columns import parse_csv
 from vihmc.data.data_file import read_data_file
 from vihmc.data.own_data import split_rows
-from vihmc.data.starter import starter_toml
+from vihmc.data.settings import DeepONetConfig, MLPConfig
 from vihmc.errors import InputError
 from vihmc.models.features import Scaling, is_constant
 from vihmc.models.standardised import Standardised
 from vihmc.pipeline import infer
+from vihmc.runs.config import build_config, load_preset
 from vihmc.runs.evaluation import run_problem
 
 SHORT = (
@@ -514,7 +515,7 @@ def test_an_operator_from_an_npz_file(x64, tmp_path):
     renamed = dict(zip(("u0", "where", "u"), operator_arrays(30).values(), strict=True))
     np.savez(tmp_path / "plate.npz", **renamed)
     (tmp_path / "my.toml").write_text(starter_toml("deeponet", tmp_path / "plate.npz"))
-    sizes = ("branch_width=8", "branch_depth=2", "trunk_width=8", "trunk_depth=2", "latent_size=6")
+    sizes = ("branch_hidden=[8]", "trunk_hidden=[8]", "latent_size=6")
     adam = ("vi.optimizer=adam", "vi.learning_rate=1e-2", "vi.initial_std=1e-2", "vi.map_steps=400")
     short = ("hmc.step_size=1e-3", "hmc.num_warmup=0", "hmc.trajectory=fixed", "hmc.num_integration_steps=5")
     config = config_of(tmp_path / "my.toml", *(f"problem.{size}" for size in sizes), *adam, *short)

@@ -18,7 +18,7 @@ QUICK = vihmc.MethodConfig(
 def test_keeping_everything_of_a_linear_model_gives_the_exact_predictive(x64, linear_gaussian):
     config = QUICK.model_copy(update={"selection": vihmc.SelectionConfig(threshold=1.0)})
     result = infer(linear_gaussian.posterior, config)
-    assert result.subspace.num_kept == 5
+    assert result.subspace.num_selected == 5
     inputs = linear_gaussian.features[:8]
     predicted = result.predict(inputs)
     exact_std = np.sqrt(np.einsum("ni,ij,nj->n", inputs, linear_gaussian.covariance, inputs))
@@ -29,7 +29,7 @@ def test_keeping_everything_of_a_linear_model_gives_the_exact_predictive(x64, li
 def test_frozen_parameters_stay_at_the_mean_of_the_fit(x64, linear_gaussian):
     config = QUICK.model_copy(update={"selection": vihmc.SelectionConfig(rank_by="sensitivity", rule="count", count=2)})
     result = infer(linear_gaussian.posterior, config)
-    kept = np.asarray(result.subspace.kept)
+    kept = np.asarray(result.subspace.selected)
     assert kept.size == 2
     assert set(kept) == set(np.argsort(np.asarray(result.scores.values))[-2:])
     mean, covariance = linear_gaussian.conditional(kept, np.asarray(result.vi.q.mean))

@@ -12,7 +12,7 @@ from vihmc.posterior.layout import ParamLayout
 from vihmc.report.plots_layers import has_layers, layers
 
 SIZES = {"num_sensors": 3, "num_coordinates": 2, "latent_size": 4}
-DEPTHS = {"branch_width": 5, "branch_depth": 2, "trunk_width": 6, "trunk_depth": 3}
+DEPTHS = {"branch_hidden": (5,), "trunk_hidden": (6, 6)}
 MODELS = {
     "mlp": (MLP((1, 10, 10, 1)), ["layer 1\n10 × 2", "layer 2\n10 × 11", "layer 3\n1 × 11"]),
     "no bias": (MLP((3, 7, 2), output_bias=False), ["layer 1\n7 × 4", "layer 2\n2 × 7"]),
@@ -28,7 +28,7 @@ def draw(model, scores=None):
     layout = ParamLayout.of(jax.eval_shape(model.init, jax.random.key(0)))
     values = np.random.default_rng(0).lognormal(0, 2, layout.size) if scores is None else scores(layout.size)
     kept = np.flatnonzero(values > np.median(values))
-    inference = SimpleNamespace(scores=SimpleNamespace(values=values), subspace=SimpleNamespace(kept=kept))
+    inference = SimpleNamespace(scores=SimpleNamespace(values=values), subspace=SimpleNamespace(selected=kept))
     problem = SimpleNamespace(posterior=SimpleNamespace(layout=layout))
     return layers(SimpleNamespace(problem=problem, inference=inference)), layout, values, kept
 

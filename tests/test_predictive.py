@@ -10,7 +10,7 @@ import pytest
 
 from test_weighted import Case
 from vihmc.checkpointing import Checkpoints
-from vihmc.config.method import MethodConfig, SelectionConfig, SensitivityConfig, VIConfig
+from vihmc.config.method import MethodConfig, SelectionConfig, VIConfig
 from vihmc.errors import InputError
 from vihmc.fit import laplace, vi
 from vihmc.models.mlp import MLP
@@ -251,7 +251,7 @@ def test_all_parameters_have_nothing_to_exchange(x64):
 def predictive(linear, **settings):
     config = SelectionConfig(rank_by="predictive", growth=0, **settings)
     ones = jnp.ones(linear.data.shape[1])
-    return np.asarray(select(ones, config, mean=ones, std=ones, linearised=linear).kept)
+    return np.asarray(select(ones, config, mean=ones, std=ones, linearised=linear).selected)
 
 
 @pytest.mark.parametrize("rule", ["at_most", "at_least"])
@@ -307,7 +307,7 @@ def test_inputs_of_use_make_the_choice_predictive(x64):
     assert choose(posterior, config, fitted=fitted, use_inputs=inputs).captured.mean >= 0.9
     scores = np.sort(np.asarray(choose(posterior, config, fitted=fitted).scores.values))[::-1]
     at_data = choose(posterior, config, fitted=fitted)
-    assert at_data.subspace.num_kept == np.sum(np.cumsum(scores) / scores.sum() <= 0.9)
+    assert at_data.subspace.num_selected == np.sum(np.cumsum(scores) / scores.sum() <= 0.9)
 
 
 def test_what_is_kept_depends_on_where_the_model_is_used(x64):
@@ -321,7 +321,7 @@ def test_what_is_kept_depends_on_where_the_model_is_used(x64):
     chosen = {
         name: choose(posterior, config, fitted=fitted, use_inputs=at) for name, at in (("near", near), ("far", far))
     }
-    assert set(chosen["near"].subspace.kept.tolist()) != set(chosen["far"].subspace.kept.tolist())
+    assert set(chosen["near"].subspace.selected.tolist()) != set(chosen["far"].subspace.selected.tolist())
     assert chosen["far"].captured.mean > 0
     with pytest.raises(InputError, match="`use_inputs` must"):
         choose(posterior, config, fitted=fitted, use_inputs=np.zeros((5, 3)))
@@ -360,7 +360,7 @@ def test_what_is_given_up_for_frozen_layers_is_bounded(x64):
 
     def choose_with(give_up):
         config = SelectionConfig(rank_by="predictive", rule="count", count=12, give_up=give_up)
-        return np.asarray(select(ones, config, mean=ones, std=ones, linearised=linear, allowed=ways).kept)
+        return np.asarray(select(ones, config, mean=ones, std=ones, linearised=linear, allowed=ways).selected)
 
     nothing, some, much = (choose_with(give_up) for give_up in (0.0, 0.2, 0.9))
     captured = [linear.captured(kept).mean for kept in (nothing, some, much)]
@@ -393,24 +393,24 @@ def test_laplace_counts_every_output_by_its_own_noise(x64):
 
 class Memory(Checkpoints):
     def __init__(self):
-        self.kept = []
+        self.selected = []
 
     def recall(self, name, like):
-        return dict(self.kept).get(name)
+        return dict(self.selected).get(name)
 
     def is_due(self):
         return True
 
     def keep(self, name, state):
-        self.kept.append((name, state))
+        self.selected.append((name, state))
 
 
 def test_a_climb_that_goes_on_is_the_same_climb(x64, linear_gaussian):
     config, memory = VIConfig(map_steps=500, num_bound_samples=8), Memory()
     whole = laplace.fit(linear_gaussian.posterior, config, KEY, checkpoints=memory)
-    assert len(memory.kept) == 5
+    assert len(memory.selected) == 5
     rest = Memory()
-    rest.kept = memory.kept[:2]
+    rest.selected = memory.selected[:2]
     resumed = laplace.fit(linear_gaussian.posterior, config, KEY, checkpoints=rest)
     np.testing.assert_array_equal(whole.q.mean, resumed.q.mean)
     for one, other in zip(whole.history, resumed.history, strict=True):
@@ -428,7 +428,7 @@ def test_every_later_stage_runs_on_a_mode(x64):
     chosen = choose(posterior, config, use_inputs=inputs)
     assert chosen.vi.is_laplace
     np.testing.assert_allclose(chosen.vi.q.std, vi.curvature_std(posterior, chosen.vi.q.mean))
-    assert 0 < chosen.subspace.num_kept < 32
+    assert 0 < chosen.subspace.num_selected < 32
 
 
 # Second-order scores.

@@ -6,7 +6,7 @@ from rich.console import Console
 
 from vihmc.cli.progress import RunObserver, StageProgress, clock, monitor_table, read_progress
 from vihmc.errors import InputError
-from vihmc.fit.result import VIInfo
+from vihmc.fit.result import FitInfo
 from vihmc.runs.directory import locked
 from vihmc.samplers.kernel import StepInfo
 
@@ -79,9 +79,9 @@ def test_a_monitor_sees_stage_chains_and_state(clocks, tmp_path):
     assert "nothing has been reported yet" in text_of(monitor_table(tmp_path))
     observer = RunObserver(Console(file=io.StringIO()), tmp_path)
     with locked(tmp_path), observer.stage("vi", 500):
-        observer.on_vi(100, VIInfo(np.array(3.25)))
+        observer.on_vi(100, FitInfo(np.array(3.25)))
         clocks.now += 20
-        observer.on_vi(300, VIInfo(np.array(3.125)))
+        observer.on_vi(300, FitInfo(np.array(3.125)))
         shown = text_of(monitor_table(tmp_path))
     assert "running" in shown
     assert "300 of 500" in shown
@@ -106,7 +106,7 @@ def test_time_spent_before_an_interruption_counts(clocks, tmp_path):
 
     def take_half_a_minute():
         clocks.now += 30
-        first.on_vi(5, VIInfo(np.array(1.0)))
+        first.on_vi(5, FitInfo(np.array(1.0)))
 
     with pytest.raises(KeyboardInterrupt):
         break_off(first, "vi", take_half_a_minute)

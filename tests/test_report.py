@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from finished_runs import copy_run, shared_run
-from vihmc.config.files import build_config, load_preset, read_toml
+from vihmc.config.files import read_toml
 from vihmc.errors import InputError
 from vihmc.report.compare import compare_runs, comparison_table, write_comparison
 from vihmc.report.compare_page import build_comparison
@@ -22,6 +22,7 @@ from vihmc.report.finished import FinishedRun, Tree, read_run
 from vihmc.report.formats import show_share
 from vihmc.report.report import build_report, write_report
 from vihmc.report.report_setup import find_command
+from vihmc.runs.config import build_config, load_preset
 
 VOID = {"img", "link", "meta"}
 HOSTILE = """</style><script>alert("1")</script><img src=x onerror='alert(1)'>&amp;"""
@@ -101,7 +102,7 @@ def test_a_run_writes_its_report_and_it_says_what_came_out(run):
     assert page.text.index(summary["verdict"]["sentence"]) < page.text.index("RMSE") < page.text.index("Predictions")
     for words in (
         f"{summary['predictive']['rmse']:.3g}",
-        f"{summary['num_kept']} of 6",
+        f"{summary['num_selected']} of 6",
         f"{summary['diagnostics']['rhat_max']:.4g}",
         f"{summary['diagnostics']['ess_bulk_min']:,.0f}",
         " ".join(f"They keep {show_share(summary['captured_variance']['mean'])} of the predictive variance".split()),
@@ -184,7 +185,7 @@ def test_published_numbers_and_parts_of_the_data(copied):
     part = {"rmse_in_units": 0.0513, "crps_in_units": 0.0283, "band_coverage": 0.658}
     change_summary(
         copied,
-        published={"mse": {"VI-HMC": 0.0027}, "step_size": 1e-5, "num_kept": 840},
+        published={"mse": {"VI-HMC": 0.0027}, "step_size": 1e-5, "num_selected": 840},
         units="log10 |p|",
         reports={
             "unseen": {"title": "6 inputs", "methods": {"VI": part}, "floors": {"linear": {"rmse_in_units": 0.07}}}
@@ -297,11 +298,11 @@ PLACES = [
     *(("verdict",), ("verdict", "level"), ("hmc",), ("hmc", "bad_chains"), ("hmc", "num_chains"), ("vi",)),
     *(("predictive",), ("predictive", "rmse"), ("predictive", "band_level"), ("predictive_vi", "rmse"), ("kept",)),
     *(("diagnostics",), ("diagnostics", "rhat_max"), ("diagnostics", "modes"), ("diagnostics", "modes_furthest")),
-    *(("kept_per_leaf",), ("kept_per_leaf", "layers.0.weight"), ("seconds",), ("seconds", "vi"), ("versions",)),
+    *(("selected_per_leaf",), ("selected_per_leaf", "layers.0.weight"), ("seconds",), ("seconds", "vi"), ("versions",)),
     *(("reference",), ("reference", "diagnostics"), ("agreement_with_reference",), ("problem",), ("seed",)),
     *(("agreement_with_reference", "vihmc", "rms_log_std_ratio"), ("vi", "mean"), ("hmc", "std"), ("preset",)),
     *(("published",), ("published", "mse"), ("reports",), ("reports", "part"), ("reports", "part", "methods")),
-    *(("units",), ("notice",), ("peak_memory_gb_after",), ("num_kept",), ("captured_share",), ("threshold",)),
+    *(("units",), ("notice",), ("peak_memory_gb_after",), ("num_selected",), ("captured_share",), ("threshold",)),
 ]
 HALVES = "half a letter \ud800, and a colour \x1b[31m"
 LEAVES = st.one_of(
@@ -355,7 +356,7 @@ def test_runs_side_by_side(run, tmp_path):
     assert [[method.name for method in methods] for methods in comparison.columns] == [["VI", "VI-HMC", "HMC"]] * 2
     rows = {row.title: row.cells for row in (*comparison.outcomes, *comparison.results)}
     summary = summary_of(run)
-    kept = [f"{summary['num_kept']} of 6", "4 of 6"]
+    kept = [f"{summary['num_selected']} of 6", "4 of 6"]
     assert list(rows["Parameters kept"]) == kept
     errors = [
         summary["predictive_vi"]["rmse"],

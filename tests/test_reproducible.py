@@ -20,7 +20,7 @@ import numpy as np
 jax.config.update("jax_num_cpu_devices", int(sys.argv[1]))
 
 from vihmc import infer
-from vihmc.config.files import build_config, load_preset
+from vihmc.runs.config import build_config, load_preset
 from vihmc.data import build_problem
 
 for precision in ("float32", "float64"):

@@ -72,7 +72,7 @@ def test_what_is_stored_is_not_made_again(tmp_path):
     assert {file: both_times for file, both_times in times(tmp_path).items() if file in before} == before
     assert set(both) == {"first", "second"}
     assert not np.array_equal(both["first"].fit.q.mean, both["second"].fit.q.mean)
-    np.testing.assert_array_equal(made["first"].selected.kept, both["first"].selected.kept)
+    np.testing.assert_array_equal(made["first"].selected.selected, both["first"].selected.selected)
 
 
 def test_an_interrupted_choice_goes_on(tmp_path):
@@ -123,7 +123,7 @@ def test_a_run_under_other_settings_is_left_alone(tmp_path):
 def test_a_choice_is_that_of_the_whole_run(tmp_path):
     whole = StudyRun("whole", "sine_large", "quick", (*TINY_FIT, *TINY_CHAINS))
     brief = Workshop(tmp_path).make([chosen("chosen"), whole])
-    np.testing.assert_array_equal(brief["chosen"].selected.kept, brief["whole"].selected.kept)
+    np.testing.assert_array_equal(brief["chosen"].selected.selected, brief["whole"].selected.selected)
     np.testing.assert_array_equal(brief["chosen"].fit.q.std, brief["whole"].fit.q.std)
     assert not (tmp_path / "runs" / "whole" / "figures").exists()
 
@@ -199,8 +199,8 @@ SMALL = (
     "problem.num_validation=16",
     "problem.num_times=9",
     "problem.num_positions=17",
-    "problem.branch_width=12",
-    "problem.trunk_width=12",
+    "problem.branch_hidden=[12, 12]",
+    "problem.trunk_hidden=[12, 12]",
     "problem.latent_size=8",
     "vi.map_steps=400",
     "vi.num_steps=600",
@@ -215,9 +215,9 @@ def test_a_small_study_of_thresholds(tmp_path):
     stored = Workshop(tmp_path).make(runs)
     section = threshold.build(stored)
     rows = section.numbers["rows"]
-    kept = [rows[f"{value:g}"]["num_kept"] for value in plans.SIZES["quick"].thresholds]
+    kept = [rows[f"{value:g}"]["num_selected"] for value in plans.SIZES["quick"].thresholds]
     assert kept == sorted(kept, reverse=True)
-    assert rows["random"]["num_kept"] == kept[-1]
+    assert rows["random"]["num_selected"] == kept[-1]
     trends = section.numbers["trends"]
     assert trends["the uncertainty shrinks as the threshold falls"]["holds"]
     assert trends["a random subset of the same size sees less of the uncertainty"]["holds"]

@@ -14,15 +14,15 @@ import zarr
 
 import vihmc.runs.disk_chains
 import vihmc.runs.files
-from vihmc.config.files import build_config, load_preset
 from vihmc.config.method import SamplerConfig
 from vihmc.data import build_problem
 from vihmc.errors import InputError
+from vihmc.runs.config import build_config, load_preset
 from vihmc.runs.directory import create_run_directory, locked
 from vihmc.runs.disk_chains import DiskChains, read_draws
 from vihmc.runs.evaluation import run_problem
+from vihmc.runs.journal import RunJournal
 from vihmc.runs.pace import Pace
-from vihmc.runs.run_journal import RunJournal
 from vihmc.samplers import sample
 
 SHORT = ["vi.map_steps=40", "vi.num_steps=60", "vi.record_every=20", "vi.num_bound_samples=4"]

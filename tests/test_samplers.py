@@ -8,20 +8,20 @@ import pytest
 from blackjax.mcmc.integrators import IntegratorState, velocity_verlet
 from blackjax.mcmc.metrics import default_metric
 from jax.tree_util import Partial
+from vihmc.samplers.chees import length_gradient
+from vihmc.samplers.ghmc import ghmc
+from vihmc.samplers.mclmc import MCLMCState
 
 from vihmc import InputError, SamplerConfig, Subspace
-from vihmc.config.files import load_preset
 from vihmc.diagnostics.convergence import assess
 from vihmc.paper.sine import build
 from vihmc.posterior.subspace import whole_space
+from vihmc.runs.config import load_preset
 from vihmc.samplers import draw_starts, run_chains, sample
 from vihmc.samplers.chains import init_chains
-from vihmc.samplers.chees import length_gradient
-from vihmc.samplers.ghmc import ghmc
 from vihmc.samplers.hmc import hmc
 from vihmc.samplers.integrators import INTEGRATORS
 from vihmc.samplers.kernel import StepInfo, TrajectoryEnd, Tuning
-from vihmc.samplers.mclmc import MCLMCState
 from vihmc.samplers.metrics import diagonal_of, first_metric, in_units_of, learn_metric
 from vihmc.samplers.nuts import nuts
 from vihmc.samplers.step_size import ENERGY_VAR_PER_DIMENSION, by_energy_error
@@ -54,7 +54,7 @@ def z_scores(draws, exact_mean, exact_covariance):
     return np.concatenate([z_first, z_second])
 
 
-def sample_linear(linear_gaussian, center_shift=0.0, seed=0, kept=(0, 2, 3, 4), **settings):
+def sample_linear(linear_gaussian, center_shift=0.0, seed=0, selected=(0, 2, 3, 4), **settings):
     posterior = linear_gaussian.posterior
     center = jnp.asarray(linear_gaussian.mean + center_shift)
     subspace = Subspace.of(list(kept), center)
@@ -469,7 +469,7 @@ def _scaled_normal(scales):
 
 
 def _sine(name):
-    from vihmc.config.problems import SineConfig
+    from vihmc.paper.settings import SineConfig
 
     return SineConfig(**load_preset(name)["problem"])
 

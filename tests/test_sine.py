@@ -2,9 +2,9 @@ import jax
 import numpy as np
 import pytest
 
-from vihmc.config.files import build_config, load_preset
 from vihmc.data import build_problem
 from vihmc.paper.sine import TRUTH
+from vihmc.runs.config import build_config, load_preset
 
 
 @pytest.mark.parametrize(("name", "num_params"), [("sine_small", 6), ("sine_large", 141)])

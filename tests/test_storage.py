@@ -7,13 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from vihmc.config.files import build_config, load_preset
 from vihmc.data import build_problem
 from vihmc.errors import InputError
 from vihmc.fit import vi
+from vihmc.runs.config import build_config, load_preset
 from vihmc.runs.directory import begin, check_unchanged, create_run_directory, is_being_written, locked, read_config
 from vihmc.runs.files import load_arrays, load_json, load_tree, remove_parts, save_arrays, save_json, save_tree
-from vihmc.runs.run_journal import RunJournal
+from vihmc.runs.journal import RunJournal
 from vihmc.runs.stage_files import load_fit, save_fit
 from vihmc.runs.storage import load_fit_of
 

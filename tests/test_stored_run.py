@@ -25,7 +25,7 @@ def finished(command, tmp_path):
 def operator(command, tmp_path, monkeypatch):
     monkeypatch.setenv("VIHMC_CACHE", str(tmp_path / "cache"))
     few = [f"problem.{name}" for name in ("num_training=12", "num_validation=5", "num_times=5", "num_positions=9")]
-    few += [f"problem.{name}" for name in ("num_modes=32", "branch_depth=2", "trunk_depth=2", "latent_size=4")]
+    few += [f"problem.{name}" for name in ("num_modes=32", "branch_hidden=[24]", "trunk_hidden=[24]", "latent_size=4")]
     few += ["vi.batch_size=6", "vi.num_locations=20", "hmc.step_size=0.001", "hmc.metric=q"]
     options = [word for setting in [*SHORT, *few] for word in ("--set", setting)]
     code, _, err = command("run", "burgers", "--preset", "quick", *options, "--out", "run")

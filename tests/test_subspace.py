@@ -15,7 +15,7 @@ def kept(scores=SCORES, **settings):
     config = SelectionConfig(**{"rank_by": "sensitivity", "rule": "at_most"} | settings)
     std = jnp.array([5.0, 1, 2, 3, 4])
     subspace = select(jnp.asarray(scores, float), config, mean=MEAN, std=std, rng_key=jax.random.key(0))
-    return subspace.kept.tolist()
+    return subspace.selected.tolist()
 
 
 def test_the_papers_rule_leaves_out_the_parameter_that_crosses(x64):
@@ -104,7 +104,7 @@ def test_restricted_gradient_is_the_slice_of_the_full_gradient(x64, linear_gauss
     full = subspace.embed(position)
     np.testing.assert_allclose(restricted(position), posterior.log_density(full), rtol=1e-14)
     np.testing.assert_allclose(
-        jax.grad(restricted)(position), jax.grad(posterior.log_density)(full)[subspace.kept], rtol=1e-12
+        jax.grad(restricted)(position), jax.grad(posterior.log_density)(full)[subspace.selected], rtol=1e-12
     )
 
 
@@ -112,7 +112,7 @@ def test_gradient_with_respect_to_the_frozen_values(x64):
     subspace = Subspace.of([1], jnp.arange(3.0))
 
     def total(center):
-        moved = Subspace(subspace.kept, subspace.rank, center)
+        moved = Subspace(subspace.selected, subspace.rank, center)
         return jnp.sum(moved.embed(jnp.array([[5.0], [6.0]])) ** 2)
 
     np.testing.assert_allclose(jax.grad(total)(jnp.arange(3.0)), [0, 0, 8])

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from vihmc.config.method import SensitivityConfig, VIConfig
+from vihmc.config.method import VIConfig
 from vihmc.errors import InputError
 from vihmc.fit.vi import fit
 from vihmc.models.deeponet import DeepONet

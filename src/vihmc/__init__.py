@@ -9,14 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vihmc.config.method import (
-        MethodConfig,
-        PredictionConfig,
-        SamplerConfig,
-        SelectionConfig,
-        SensitivityConfig,
-        VIConfig,
-    )
+    from vihmc.config.method import MethodConfig, PredictionConfig, SamplerConfig, SelectionConfig, VIConfig
     from vihmc.errors import InputError
     from vihmc.models.deeponet import DeepONet
     from vihmc.models.features import PeriodicFeatures

@@ -20,13 +20,12 @@ from jax.tree_util import Partial
 from jaxtyping import Array, Float
 
 from vihmc.posterior.density import Posterior
-from vihmc.posterior.operator import OperatorPosterior
 from vihmc.posterior.subspace import Subspace
-from vihmc.tracing import as_pytree_function
-from vihmc.types import Inputs, PredictFn
+from vihmc.types import Inputs, PredictFn, as_pytree_function
 
 _MAX_ITERATIONS = 60
 _DRAWS_AT_ONCE = 16
+_MEMORY_MB_ROWS, _MEMORY_MB_LOCATIONS = 8.0, 256.0
 
 
 class Prediction(NamedTuple):
@@ -74,7 +73,7 @@ def predict(
     """Average the model over draws.
 
     Args:
-        predict_fn: The model on one position vector; ``subspace.restrict(posterior.predict)`` for kept parameters.
+        predict_fn: The model on one position vector; ``subspace.restrict(posterior.predict)`` for selected parameters.
         draws: Position vectors.
         inputs: Where to predict.
         noise_std: Std of the observation noise, one number or one per output.
@@ -116,9 +115,9 @@ def predict_posterior(
     locations: Array | None = None,
     observations: bool = True,
     truth: Array | np.ndarray | None = None,
-    memory_mb: float = 256.0,
+    memory_mb: float | None = None,
 ) -> Prediction:
-    """Average a posterior's model over draws of its kept parameters; arguments as for :func:`predict`.
+    """Average a posterior's model over draws of its selected parameters; arguments as for :func:`predict`.
 
     The fields of an operator are those at `locations`, or at the training locations if none are given.
     """
@@ -126,23 +125,14 @@ def predict_posterior(
         "noise_std": posterior.noise_std,
         "quantiles": quantiles,
         "observations": observations,
-        "memory_mb": memory_mb,
     }
-    if not isinstance(posterior, OperatorPosterior):
-        return predict(subspace.restrict(posterior.predict), draws, inputs, truth=truth, **settings)
-    # An operator is cheap in functions and dear in locations, so it is the locations that are taken in chunks: the
-    # trunk runs on each of them once.
-    at_locations = Partial(field_at, posterior, subspace, inputs)
+    rows = posterior.row_wise(subspace, inputs, locations=locations)
+    # Rows of a table are cheap to come back to, and small chunks stay in the cache; a location runs through the trunk.
+    settings["memory_mb"] = memory_mb or (_MEMORY_MB_LOCATIONS if rows.is_transposed else _MEMORY_MB_ROWS)
+    if not rows.is_transposed:
+        return predict(rows.predict_fn, draws, rows.rows, truth=truth, **settings)
     flipped = None if truth is None else np.asarray(truth).T
-    places = posterior.locations if locations is None else locations
-    return predict(at_locations, draws, places, truth=flipped, **settings).transposed()
-
-
-def field_at(
-    posterior: OperatorPosterior, subspace: Subspace, functions: Array, position: Array, locations: Array
-) -> Float[Array, "locations functions"]:
-    """The field of an operator with locations along the first axis."""
-    return posterior.predict_at(subspace.embed(position), locations, functions).T
+    return predict(rows.predict_fn, draws, rows.rows, truth=flipped, **settings).transposed()
 
 
 def evaluate(
@@ -210,7 +200,7 @@ def _observation_quantiles(values: Array, noise_std: Array, levels: Array) -> Ar
 
 
 def _mixture_quantile(values: Array, noise_std: Array, level: Array) -> Array:
-    """Quantile of the equal mixture of N(value, noise_std²) over draws: Newton, kept inside a shrinking bracket."""
+    """Quantile of the equal mixture of N(value, noise_std²) over draws: Newton, selected inside a shrinking bracket."""
     # The quantile of every component, hence that of the mixture, lies between these two.
     z = jax.scipy.stats.norm.ppf(level)
     tolerance = max(1e-8, 100 * float(jnp.finfo(values.dtype).eps))  # on the level; a mean of many is no better

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 import typer
 
 if TYPE_CHECKING:
-    from vihmc.config.method import Config
+    from vihmc.runs.config import RunConfig
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -206,7 +206,7 @@ def init(
     ] = None,
 ) -> None:
     """Write a commented .toml file to start from, for data of your own."""
-    from vihmc.data.starter import Kind, starter_toml
+    from vihmc.cli.starter import Kind, starter_toml
     from vihmc.errors import InputError
     from vihmc.runs.files import write_atomically
 
@@ -287,8 +287,8 @@ def reproduce(
 
 def main() -> None:
     """Run the command; bad input ends it with one sentence and exit code 2."""
+    from vihmc.devices import give_back_large_arrays
     from vihmc.errors import InputError, Interrupted
-    from vihmc.memory import give_back_large_arrays
 
     give_back_large_arrays()
     try:
@@ -315,9 +315,10 @@ def _end(message: str, code: int = 2) -> None:
     sys.exit(code)
 
 
-def _build_config(problem: str, preset: str, flags: dict[str, Any], settings: list[str]) -> "Config":
-    from vihmc.config.files import build_config, load_preset, read_toml
+def _build_config(problem: str, preset: str, flags: dict[str, Any], settings: list[str]) -> "RunConfig":
+    from vihmc.config.files import read_toml
     from vihmc.errors import InputError
+    from vihmc.runs.config import build_config, load_preset
 
     from_file = read_toml(Path(problem)) if problem.endswith(".toml") else {}
     name = _problem_name(from_file) if from_file else problem
@@ -353,7 +354,7 @@ def _given(flags: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in branches.items() if value is not None and value != {}}
 
 
-def _configure_like(directory: Path) -> "Config":
+def _configure_like(directory: Path) -> "RunConfig":
     """Set JAX up as it was when the run in a directory began."""
     from vihmc.runs.directory import read_begun, read_config
     from vihmc.runs.runtime import configure_jax

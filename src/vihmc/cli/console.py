@@ -16,7 +16,7 @@ def print_outcome(console: Console, summary: dict[str, Any]) -> None:
     hmc, diagnostics, predictive = summary["hmc"], summary["diagnostics"], summary["predictive"]
     console.print(f"VI: {summary['vi']['message']}")
     console.print(
-        f"Kept {summary['num_kept']} of {summary['num_params']} parameters, "
+        f"Kept {summary['num_selected']} of {summary['num_params']} parameters, "
         f"{summary['captured_share']:.1%} of the first-order variance."
     )
     if "captured_variance" in summary:  # a summary of an older run has none
@@ -61,7 +61,7 @@ def captured_sentence(summary: dict[str, Any]) -> str:
     """How much of the predictive variance is sampled, in words."""
     captured = summary["captured_variance"]
     return (
-        f"These {summary['num_kept']:,} of {summary['num_params']:,} parameters keep {captured['mean']:.0%} of the "
+        f"These {summary['num_selected']:,} of {summary['num_params']:,} parameters keep {captured['mean']:.0%} of the "
         f"predictive variance at the {captured['at']} inputs, {captured['worst']:.0%} at the worst of them."
     ) + (ROUGH if captured["left_out"] > ROUGH_FROM else "")
 
@@ -104,7 +104,7 @@ def operator_table(summary: dict[str, Any]) -> Table:
     table.add_row(
         "seconds per draw", "", f"{hmc['seconds_per_draw']:.3g}", "", f"{published['seconds_per_draw'][VIHMC]:g}"
     )
-    table.add_row("kept parameters", "", str(summary["num_kept"]), "", str(published["num_kept"]))
+    table.add_row("kept parameters", "", str(summary["num_selected"]), "", str(published["num_selected"]))
     return table
 
 

@@ -14,7 +14,7 @@ from rich.progress import Progress as Bars
 from rich.table import Table
 
 from vihmc.errors import InputError
-from vihmc.fit.result import VIInfo
+from vihmc.fit.result import FitInfo
 from vihmc.pipeline import Observer
 from vihmc.runs.directory import is_being_written
 from vihmc.runs.files import load_json, save_json
@@ -143,7 +143,7 @@ class RunObserver(Observer):
         self._stage = None
         self._write()
 
-    def on_vi(self, done: int, info: VIInfo) -> None:
+    def on_vi(self, done: int, info: FitInfo) -> None:
         """Show how the fit goes."""
         self._update(done, f"loss {float(info.loss):.4g}")
 

@@ -11,14 +11,14 @@ from rich.console import Console
 
 from vihmc.cli.console import print_outcome, print_verdicts, table_of_parameters
 from vihmc.cli.progress import RunObserver
-from vihmc.config.method import Config
 from vihmc.data import Problem, build_problem, resolve_problem
 from vihmc.errors import InputError, Interrupted
-from vihmc.fit.result import VIResult
+from vihmc.fit.result import FitResult
 from vihmc.paper.cone import NO_FILES, STAND_IN
 from vihmc.report.plots import run_figures
 from vihmc.report.report import write_report
 from vihmc.report.summary import summarise
+from vihmc.runs.config import RunConfig
 from vihmc.runs.directory import (
     allow_config,
     begin,
@@ -30,9 +30,9 @@ from vihmc.runs.directory import (
     read_begun,
     read_config,
 )
-from vihmc.runs.evaluation import check_run, choose_for, run_problem
+from vihmc.runs.evaluation import check_run, fit_and_select_for, run_problem
+from vihmc.runs.journal import RunJournal, check_whole
 from vihmc.runs.pace import Pace
-from vihmc.runs.run_journal import RunJournal, check_whole
 from vihmc.runs.storage import load_fit_of, save_figures, save_predictions, save_summary
 
 COMMIT_SECONDS = "VIHMC_COMMIT_SECONDS"
@@ -40,7 +40,7 @@ COMMIT_SECONDS = "VIHMC_COMMIT_SECONDS"
 
 
 def start_run(
-    config: Config, *, out: Path | None, fit_from: Path | None, console: Console, brief: bool = False
+    config: RunConfig, *, out: Path | None, fit_from: Path | None, console: Console, brief: bool = False
 ) -> bool:
     """Begin a run in a new directory and bring it to its end; a brief one has no figures, no page and no last words.
 
@@ -61,18 +61,18 @@ def start_run(
             raise
 
 
-def resolve_config(config: Config, console: Console) -> Config:
+def resolve_config(config: RunConfig, console: Console) -> RunConfig:
     """Put what depends on the place into the settings, and say so if the stand-in is used for missing data."""
     resolved = resolve_problem(config.problem)
     if resolved.name != config.problem.name:
         console.print(NO_FILES, STAND_IN, "Growth rates are computed once, in half a minute.")
-    path = config.sensitivity.inputs_file
-    full = None if path is None else str(Path(path).absolute())
-    sensitivity = config.sensitivity.model_copy(update={"inputs_file": full})
-    return config.model_copy(update={"problem": resolved, "sensitivity": sensitivity})
+    path, selection = config.selection.target_inputs_file, config.selection
+    if path is not None:
+        selection = selection.model_copy(update={"target_inputs": str(Path(path).absolute())})
+    return config.model_copy(update={"problem": resolved, "selection": selection})
 
 
-def choose_run(config: Config, *, out: Path, console: Console) -> bool:
+def choose_run(config: RunConfig, *, out: Path, console: Console) -> bool:
     """Only fit, score and select, or go on with that; the directory then has no chains and is no finished run.
 
     Returns:
@@ -90,7 +90,7 @@ def choose_run(config: Config, *, out: Path, console: Console) -> bool:
         pace = Pace(float(os.environ.get(COMMIT_SECONDS, "10")))
         journal = RunJournal(out, param_names=problem.param_names, pace=pace)
         with _stopping_at_a_checkpoint(pace, console), RunObserver(console, out) as observer:
-            choose_for(problem, config, observer, journal=journal)
+            fit_and_select_for(problem, config, observer, journal=journal)
         return pace.is_asked_to_stop
 
 
@@ -142,7 +142,7 @@ def extend_run(path: Path, *, num_draws: int, reference: bool, any_version: bool
 
 
 def _go_on(
-    path: Path, config: Config, problem: Problem, fitted: VIResult | None, console: Console, *, brief: bool = False
+    path: Path, config: RunConfig, problem: Problem, fitted: FitResult | None, console: Console, *, brief: bool = False
 ) -> bool:
     pace = Pace(float(os.environ.get(COMMIT_SECONDS, "10")))
     journal = RunJournal(path, param_names=problem.param_names, pace=pace)

@@ -1,37 +1,19 @@
-"""Settings from presets, TOML files and ``stage.key=value`` overrides, and back to TOML."""
+"""Settings from TOML files and ``section.key=value`` overrides, and back to TOML.
 
-import json
+TOML has no null: the word "none" stands for a setting that is left out on purpose.
+"""
+
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from vihmc.config.method import Config
-from vihmc.config.presets import PRESETS, known_problems, preset_text
+import tomli_w
+
 from vihmc.config.settings import Settings
-from vihmc.errors import InputError, nearest
+from vihmc.errors import InputError
 
 _UNSET = "none"
-
-
-def load_preset(problem: str, preset: str = "default") -> dict[str, Any]:
-    """Return the settings of a shipped problem as a nested dict: its base, then the preset on top."""
-    problems = known_problems()
-    if problem not in problems:
-        raise InputError(
-            f"`problem` must be one of {', '.join(problems)} or a .toml file, got '{problem}'."
-            + nearest(problem, problems)
-        )
-    if preset not in PRESETS:
-        raise InputError(f"`preset` must be one of {', '.join(PRESETS)}, got '{preset}'." + nearest(preset, PRESETS))
-    tables = _preset_tables(problem)
-    return merge(merge(tables["base"], tables.get(preset, {})), {"preset": preset})
-
-
-def _preset_tables(problem: str) -> dict[str, Any]:
-    """All presets of a problem; one that is like another names it, and what it changes."""
-    tables = tomllib.loads(preset_text(problem))
-    return merge(_preset_tables(tables.pop("like")), tables) if "like" in tables else tables
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -45,59 +27,49 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def parse_override(text: str) -> dict[str, Any]:
-    """Turn ``stage.key=value`` into a nested dict; the value is read as TOML, else as a string; `none` unsets."""
+    """Turn ``section.key=value`` into a nested dict; the value is read as TOML, else as a string."""
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
-        raise InputError(f"`--set` must have the form stage.key=value, got '{text}'.")
+        raise InputError(f"`--set` must have the form section.key=value, got '{text}'.")
     try:
         parsed = tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
         parsed = value.strip()
-    *stages, key = name.strip().split(".")
+    *sections, key = name.strip().split(".")
     override: dict[str, Any] = {key: parsed}
-    for stage in reversed(stages):
-        override = {stage: override}
+    for section in reversed(sections):
+        override = {section: override}
     return override
 
 
-def merge(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `base` with the leaves of `change` on top."""
-    merged = dict(base)
-    for key, value in change.items():
-        inner = merged.get(key)
-        merged[key] = merge(inner, value) if isinstance(value, Mapping) and isinstance(inner, Mapping) else value
+def merge(*layers: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge nested dicts from left to right: the leaves of later ones replace those of earlier ones."""
+    merged: dict[str, Any] = {}
+    for layer in layers:
+        for key, value in layer.items():
+            inner = merged.get(key)
+            merged[key] = merge(inner, value) if isinstance(value, Mapping) and isinstance(inner, Mapping) else value
     return merged
 
 
-def build_config(*layers: Mapping[str, Any], overrides: Iterable[str] = ()) -> Config:
-    """Merge nested dicts from left to right, then ``stage.key=value`` overrides, and check the whole."""
-    settings: dict[str, Any] = {}
-    for layer in (*layers, *map(parse_override, overrides)):
-        settings = merge(settings, layer)
-    return Config(**_with_unset(settings))
-
-
-def _with_unset(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """TOML has no null, so a setting that is not given on purpose is the word `none`."""
-    branches = {key: _with_unset(value) if isinstance(value, Mapping) else value for key, value in settings.items()}
-    return {key: None if value == _UNSET else value for key, value in branches.items()}
+def with_unset(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Replace the word "none" by None."""
+    sections = {key: with_unset(value) if isinstance(value, Mapping) else value for key, value in settings.items()}
+    return {key: None if value == _UNSET else value for key, value in sections.items()}
 
 
 def to_toml(settings: Settings) -> str:
-    """Write settings as TOML that :func:`read_toml` and :func:`build_config` turn back into the same settings."""
-    values = settings.model_dump(mode="json")
-    scalars = {key: value for key, value in values.items() if not isinstance(value, dict)}
-    tables = {key: value for key, value in values.items() if isinstance(value, dict)}
-    blocks = [toml_lines(scalars)] + [f"[{name}]\n{toml_lines(table)}" for name, table in tables.items()]
-    return "\n\n".join(filter(None, blocks)) + "\n"
+    """Write settings as TOML that :func:`read_toml` and :func:`with_unset` turn back into the same settings."""
+    return tomli_w.dumps(_written(settings.model_dump(mode="json")))
 
 
-def toml_lines(values: Mapping[str, Any]) -> str:
-    """Write settings without tables, one per line; what is not given is the word `none`."""
-    written = {key: _UNSET if value is None else value for key, value in values.items()}
-    return "\n".join(f"{key} = {_toml_value(value)}" for key, value in written.items())
+def toml_line(name: str, value: Any) -> str:
+    """One setting as a line of TOML."""
+    return tomli_w.dumps({name: _UNSET if value is None else value}).strip().replace("\n    ", " ").replace("\n", "")
 
 
-def _toml_value(value: Any) -> str:
-    # JSON writes strings, numbers, booleans and lists just as TOML does, but for one sign that TOML wants escaped.
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+def _written(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        key: _written(value) if isinstance(value, Mapping) else _UNSET if value is None else value
+        for key, value in values.items()
+    }

@@ -1,10 +1,10 @@
-"""What every branch of the settings is: frozen, checked, and refused in one sentence."""
+"""The base class of all settings: frozen, validated, and refused in one sentence."""
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from vihmc.config.presets import known_problems
 from vihmc.errors import InputError, nearest
 
 PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -13,6 +13,8 @@ Count = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(gt=0, le=1)]
 Probability = Annotated[float, Field(gt=0, lt=1)]
 Activation = Literal["tanh", "sin", "relu", "gelu", "silu"]
+Widths = tuple[PositiveInt, ...]
+"""Neurons of each hidden layer; none for a linear map."""
 Names = Annotated[
     tuple[str, ...],
     Field(min_length=1),
@@ -22,37 +24,49 @@ Names = Annotated[
 
 
 class Settings(BaseModel):
-    """A frozen branch of the tree; unknown keys are errors that name the nearest known one."""
+    """One section of the settings. Unknown keys are errors that name the nearest known one."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
     def __init__(self, **values: Any) -> None:
-        """Check the values; a broken rule is an :class:`InputError` in one sentence."""
+        """Validate the values; a broken rule is an :class:`InputError` in one sentence."""
         try:
             super().__init__(**values)
         except ValidationError as error:
             raise InputError(_sentence(type(self), error)) from None
 
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Return the same settings with some values changed; unlike pydantic's own, it validates the result."""
+        given = {name: getattr(self, name) for name in self.model_fields_set}
+        return type(self)(**given | dict(update or {}))
+
+
+class ProblemSettings(Settings):
+    """Settings of a problem, which say by their name which one it is."""
+
+    name: str
+
 
 def _sentence(model: type[BaseModel], error: ValidationError) -> str:
     """Say the first problem of a failed validation in one sentence."""
     first = error.errors()[0]
-    # Pydantic also names the kind of problem and the alternative of a union that it tried; a person did not write them.
-    not_written = {*known_problems(), "float"}
-    path = [str(part) for part in first["loc"] if str(part).isidentifier() and part not in not_written]
+    # Pydantic also names the alternative of a union that it tried, which nobody wrote.
+    path = [str(part) for part in first["loc"] if str(part).isidentifier() and part != "float"]
     name = ".".join(path) or model.__name__
     if first["type"] == "extra_forbidden":
-        return f"`{name}` is not a known setting.{nearest(name, model.model_fields)}"
+        return f"`{name}` is not a known setting.{nearest(path[-1], _fields_at(model, path[:-1]))}"
     if first["type"] == "value_error":
         cause = first["ctx"]["error"]
-        # A branch has already said its sentence; what is missing is where in the tree the branch is.
+        # A section has already said its sentence; what is missing is where in the tree the section is.
         return f"`{name}.{str(cause)[1:]}" if isinstance(cause, InputError) else f"{cause}."
-    if first["type"] == "union_tag_invalid":
-        tag = first["ctx"]["tag"]
-        names = known_problems()
-        return f"`{name}.name` must be one of {', '.join(names)}, got '{tag}'.{nearest(tag, names)}"
     rule = first["msg"].removeprefix("Input should be ").replace("a valid ", "a ").replace("a integer", "an integer")
     return f"`{name}` must be {rule[0].lower() + rule[1:]}, got {_short(first['input'])}."
+
+
+def _fields_at(model: type[BaseModel], path: list[str]) -> Mapping[str, Any]:
+    for part in path:
+        model = model.model_fields[part].annotation  # pyrefly: ignore[bad-assignment]
+    return model.model_fields
 
 
 def _short(value: Any) -> str:

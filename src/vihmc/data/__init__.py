@@ -1,5 +1,6 @@
-"""Problems that ship with the package: data, model, prior and likelihood, one file each."""
+"""Data of one's own: tables and operator files, their split and standardisation, and the problems made of them."""
 
-from vihmc.data.problem import Problem, build_problem, resolve_problem
+from vihmc.data.problem import Problem
+from vihmc.data.registry import build_problem, resolve_problem
 
 __all__ = ["Problem", "build_problem", "resolve_problem"]

@@ -11,12 +11,12 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from vihmc.config.problems import DeepONetConfig
 from vihmc.data import own_data
 from vihmc.data.data_file import DataFile
 from vihmc.data.networks import build_operator
 from vihmc.data.operator_data import OperatorData, OperatorNames, load_operator, read_operator_file
 from vihmc.data.problem import Grid, Problem
+from vihmc.data.settings import DeepONetConfig
 from vihmc.errors import InputError
 from vihmc.models.features import Chained, PeriodicFeatures, Scaling
 from vihmc.posterior.operator import OperatorPosterior
@@ -64,6 +64,7 @@ def pose(config: DeepONetConfig, training: OperatorData, validation: OperatorDat
         config,
         num_sensors=num_sensors,
         num_coordinates=num_coordinates,
+        activation=config.activation,
         branch_features=None if scalings is None else scalings.functions,
         trunk_features=Chained(trunk_maps) if trunk_maps else None,
         output_offset=0.0 if scalings is None else scalings.fields.means[0],

@@ -10,11 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from vihmc.config.problems import MLPConfig
 from vihmc.data import own_data
 from vihmc.data.columns import Columns, Regression, choose_names, load_regression
 from vihmc.data.data_file import DataFile, read_data_file
 from vihmc.data.problem import Problem
+from vihmc.data.settings import MLPConfig
 from vihmc.errors import InputError
 from vihmc.models.features import Scaling
 from vihmc.models.mlp import MLP

@@ -1,35 +1,36 @@
-"""The operator that a problem's settings describe."""
+"""The operator that the settings of a problem describe."""
 
-from collections.abc import Callable
+from typing import Any, Protocol
 
-from jaxtyping import Array
-
-from vihmc.config.problems import BurgersConfig, ConeConfig, DeepONetConfig
 from vihmc.models.deeponet import DeepONet
 
 
-def build_operator(
-    config: BurgersConfig | ConeConfig | DeepONetConfig,
-    *,
-    num_sensors: int,
-    num_coordinates: int,
-    branch_features: Callable[[Array], Array] | None = None,
-    trunk_features: Callable[[Array], Array] | None = None,
-    output_offset: float = 0.0,
-    output_scale: float = 1.0,
-) -> DeepONet:
-    """Build a DeepONet of the configured size for data of the given widths, between its feature maps and units."""
+class OperatorSizes(Protocol):
+    """Settings that describe the size of a DeepONet."""
+
+    @property
+    def branch_hidden(self) -> tuple[int, ...]:
+        """Neurons of each hidden layer of the branch."""
+        ...
+
+    @property
+    def trunk_hidden(self) -> tuple[int, ...]:
+        """Neurons of each hidden layer of the trunk."""
+        ...
+
+    @property
+    def latent_size(self) -> int:
+        """Outputs of branch and trunk."""
+        ...
+
+
+def build_operator(config: OperatorSizes, *, num_sensors: int, num_coordinates: int, **others: Any) -> DeepONet:
+    """Build a DeepONet of the configured size; `others` are further arguments of :meth:`DeepONet.of_size`."""
     return DeepONet.of_size(
         num_sensors=num_sensors,
         num_coordinates=num_coordinates,
-        branch_width=config.branch_width,
-        branch_depth=config.branch_depth,
-        trunk_width=config.trunk_width,
-        trunk_depth=config.trunk_depth,
+        branch_hidden=config.branch_hidden,
+        trunk_hidden=config.trunk_hidden,
         latent_size=config.latent_size,
-        activation=config.activation,
-        branch_features=branch_features,
-        trunk_features=trunk_features,
-        output_offset=output_offset,
-        output_scale=output_scale,
+        **others,
     )

@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vihmc.config.problems import DeepONetConfig, MLPConfig, OwnDataConfig
 from vihmc.data.data_file import DataFile
+from vihmc.data.settings import DeepONetConfig, MLPConfig, OwnDataConfig
 from vihmc.errors import InputError
 from vihmc.models.features import Scaling, is_constant
 

@@ -1,15 +1,12 @@
-"""What a problem is, and how to get one by name."""
+"""What a problem is: a posterior, and the data that its predictions are judged against."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Array
 
-from vihmc.config.problems import BurgersConfig, ConeConfig, DeepONetConfig, MLPConfig, ProblemConfig, SineConfig
-from vihmc.config.settings import Settings
 from vihmc.posterior.density import Posterior
 from vihmc.types import Inputs, Key, Params
 
@@ -124,6 +121,11 @@ class Problem:
     data_description: dict[str, Any] | None = None
 
     @property
+    def locations(self) -> Array | None:
+        """Where the fields of an operator are known; None for other models."""
+        return getattr(self.posterior, "locations", None)
+
+    @property
     def input_name(self) -> str:
         """What the input, if there is one, is called."""
         return self.input_names[0] if self.input_names else "x"
@@ -142,29 +144,3 @@ class Problem:
     def param_names(self) -> tuple[str, ...]:
         """The labels, or else the paths in the parameter tree."""
         return self.labels or self.posterior.layout.names
-
-
-def resolve_problem(config: ProblemConfig) -> ProblemConfig:
-    """Put what depends on the place where it runs into the settings: full paths, and which data there are."""
-    from vihmc.paper import cone
-
-    if isinstance(config, ConeConfig):
-        return cone.resolve(config)
-    paths = {name: getattr(config, name, None) for name in ("data_file", "validation_file")}
-    full = {name: str(Path(path).absolute()) for name, path in paths.items() if path is not None}
-    return config.model_copy(update=full)
-
-
-def build_problem(config: Settings) -> Problem:
-    """Build the problem that a configuration describes."""
-    from vihmc.data import deeponet, mlp
-    from vihmc.paper import burgers, cone, sine
-
-    builders: dict[type, Callable[[Any], Problem]] = {
-        SineConfig: sine.build,
-        BurgersConfig: burgers.build,
-        ConeConfig: cone.build,
-        MLPConfig: mlp.build,
-        DeepONetConfig: deeponet.build,
-    }
-    return builders[type(config)](config)

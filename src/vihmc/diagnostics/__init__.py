@@ -1,1 +1,1 @@
-"""Diagnostics."""
+"""Evidence for the chains: convergence, modes, calibration, verdict."""

@@ -6,7 +6,6 @@ Of draws from the right posterior the rank of the truth is uniform, and a band o
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 import jax
@@ -35,7 +34,7 @@ def simulate(posterior: Posterior, rng_key: Key, *, theta: Vector | None = None)
     if theta is None:
         theta = posterior.prior_std * jax.random.normal(key_theta, (posterior.num_params,), dtype)
     noise = posterior.noise_std * jax.random.normal(key_noise, posterior.targets.shape, dtype)
-    return Simulated(theta, replace(posterior, targets=posterior.predict(theta, posterior.inputs) + noise))
+    return Simulated(theta, posterior.with_targets(posterior.predict(theta, posterior.inputs) + noise))
 
 
 def ranks(draws: Float[np.ndarray, "draws *quantity"], truth: Float[Array | np.ndarray, "*quantity"]) -> np.ndarray:

@@ -1,4 +1,4 @@
-r"""A mode of the posterior, where a fit can start.
+r"""The MAP estimate: a mode of the posterior, where a fit can start.
 
 .. math:: \max_\theta\ \log p(D \mid \theta) + \text{kl\_weight} \cdot \log p(\theta)
 """
@@ -15,7 +15,7 @@ import optax
 from jax.typing import ArrayLike
 from jaxtyping import Array
 
-from vihmc.checkpointing import Checkpoints
+from vihmc.checkpointing import Checkpoints, run_loop
 from vihmc.config.method import VIConfig
 from vihmc.errors import InputError
 from vihmc.fit.optimizers import for_mean
@@ -23,8 +23,8 @@ from vihmc.posterior.density import Posterior
 from vihmc.types import Key, Vector
 
 
-class ModeState(NamedTuple):
-    """Where a climb is."""
+class MapState(NamedTuple):
+    """Where the optimisation is."""
 
     theta: Array
     optimizer: optax.OptState
@@ -42,11 +42,11 @@ def maximum_a_posteriori(
     errors: Callable[[Vector], tuple[Array, Array]] | None = None,
     on_record: Callable[[int, Array], None] | None = None,
     checkpoints: Checkpoints | None = None,
-) -> ModeState:
-    """Climb to a mode with `map_steps` steps of the configured optimiser and a cosine learning rate.
+) -> MapState:
+    """Optimise for `map_steps` steps of the configured optimiser with a cosine learning rate.
 
     Args:
-        posterior: What to climb.
+        posterior: What to maximise.
         theta: Where to start.
         config: Steps, rate, optimiser and batches.
         rng_key: Draws the batches.
@@ -54,31 +54,55 @@ def maximum_a_posteriori(
         on_record: Called with the number of steps done and the mean loss since the last call.
         checkpoints: Where to go on from.
     """
-    checkpoints = checkpoints or Checkpoints()
-    state = ModeState(theta, for_mean(config, posterior.layout).init(theta), 0, np.zeros((0, 5)))
-    state = checkpoints.recall("mode", state) or state
-    while state.num_steps < config.map_steps:
+
+    def advance(state: MapState) -> MapState:
         count = min(config.record_every, config.map_steps - state.num_steps)
         carry = (state.theta, state.optimizer)
-        (theta, optimizer), loss = climb(config, carry, posterior, rng_key, state.num_steps, count)
+        (theta, optimizer), loss = optimise(config, carry, posterior, rng_key, state.num_steps, count)
         check_loss(loss, state.num_steps + count, config)
         num_steps, found = state.num_steps + count, (math.nan, math.nan) if errors is None else errors(theta)
         rate = config.learning_rate * float(jnp.asarray(_decay(config)(num_steps)))
         record = np.array([[num_steps, float(loss), rate, *map(float, found)]])
-        state = ModeState(theta, optimizer, num_steps, np.concatenate([state.records, record]))
         if on_record is not None:
-            on_record(state.num_steps, loss)
-        if checkpoints.is_due():
-            checkpoints.keep("mode", state)
-    return state
+            on_record(num_steps, loss)
+        return MapState(theta, optimizer, num_steps, np.concatenate([state.records, record]))
+
+    start = MapState(theta, for_mean(config, posterior.layout).init(theta), 0, np.zeros((0, 5)))
+    return run_loop(
+        checkpoints, "mode", start, is_done=lambda state: state.num_steps >= config.map_steps, advance=advance
+    )
 
 
 def start_of(posterior: Posterior, config: VIConfig, rng_key: Key, initial_mean: Vector | None) -> Vector:
-    """Where a fit starts: at `initial_mean`, or at small random numbers."""
+    """Where a fit starts: at `initial_mean`, or at small random numbers.
+
+    Raises:
+        InputError: If the model's predictions are not finite there.
+    """
     if initial_mean is None:
         noise = jax.random.normal(rng_key, (posterior.num_params,), posterior.targets.dtype)
         initial_mean = config.initial_mean_std * noise
-    return initial_mean.astype(posterior.targets.dtype)
+    theta = initial_mean.astype(posterior.targets.dtype)
+    _check_finite(posterior, theta)
+    return theta
+
+
+def _check_finite(posterior: Posterior, theta: Vector) -> None:
+    if np.isfinite(_log_likelihood(posterior, theta)):
+        return
+    outputs = np.asarray(posterior.predict(theta, posterior.inputs))
+    bad = np.argwhere(~np.isfinite(outputs))
+    if len(bad):
+        where = tuple(bad[0].tolist())
+        raise InputError(
+            f"`apply` must return finite outputs at the initial parameters, got {outputs[where]} at index {where} "
+            f"({len(bad)} of {outputs.size} outputs)."
+        )
+
+
+@jax.jit
+def _log_likelihood(posterior: Posterior, theta: Vector) -> Array:
+    return posterior.log_likelihood(theta)
 
 
 def _decay(config: VIConfig) -> optax.Schedule:
@@ -86,7 +110,7 @@ def _decay(config: VIConfig) -> optax.Schedule:
 
 
 @partial(jax.jit, static_argnums=0)
-def climb(
+def optimise(
     config: VIConfig,
     carry: tuple[Array, optax.OptState],
     posterior: Posterior,
@@ -96,7 +120,7 @@ def climb(
     *,
     prior_mean: Vector | None = None,
 ) -> tuple[tuple[Array, optax.OptState], Array]:
-    """Go on with a climb for `count` steps, `start` of them done; return where it is and the mean loss on the way.
+    """Take `count` steps, after `start` of them; return the new state and the mean loss on the way.
 
     With a `prior_mean` the prior is around that instead of zero.
     """

@@ -1,6 +1,7 @@
-r"""What each chain holds its frozen parameters at, when one value is not enough: modes of posteriors moved at random.
+r"""Perturbed MAP estimates: values of the frozen parameters for each chain, when one value is not enough.
 
-Data and prior are moved as they would vary by themselves, and the mode is found again, once for every chain c:
+Randomise-then-optimise (Bardsley et al. 2014), known for networks as anchored ensembles (Pearce et al. 2020): data and
+prior mean are perturbed as they would vary by themselves, and the MAP is found again, once for every chain c:
 
 .. math::
     \theta_c = \arg\max_\theta\ \log N(y + \varepsilon_c;\, F_\theta(x),\, \text{noise\_std}^2)
@@ -8,10 +9,9 @@ Data and prior are moved as they would vary by themselves, and the mode is found
     \varepsilon_c \sim N(0, \text{noise\_std}^2), \quad \theta^0_c \sim N(0, \text{prior\_std}^2)
 
 If the model is linear, :math:`\theta_c` is a draw of the posterior, with all correlations. Its frozen part then is a
-draw of their marginal, and the kept ones are sampled given that: **all chains together have the posterior exactly,
-whichever parameters are kept**. Of a network it is a draw of something near the posterior around the mode that the
-climb began at, and what HMC does for the kept parameters corrects it where they can. A draw of q, in contrast, knows of
-no correlation.
+draw of their marginal, and the selected ones are sampled given that: **all chains together have the posterior exactly,
+whichever parameters are selected**. Of a network it is a draw of something near the posterior around the mode that the
+optimisation began at, and HMC on the selected parameters corrects it where they can.
 """
 
 from collections.abc import Callable
@@ -23,70 +23,72 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from vihmc.checkpointing import Checkpoints
+from vihmc.checkpointing import Checkpoints, run_loop
 from vihmc.config.method import VIConfig
-from vihmc.fit.map import check_loss, climb
+from vihmc.fit.map import check_loss, optimise
 from vihmc.fit.optimizers import for_mean
 from vihmc.posterior.density import Posterior
 from vihmc.posterior.mean_field import MeanField
 from vihmc.types import Key, Vector
 
 
-class AnchoredState(NamedTuple):
-    """Modes that have been found: the first `num_done` rows."""
+class PerturbedState(NamedTuple):
+    """Perturbed MAPs that have been found: the first `num_done` rows."""
 
     thetas: Float[np.ndarray, "chains params"]
     num_done: int
 
 
-def draw_anchored(
+def draw_perturbed_maps(
     posterior: Posterior,
     q: MeanField,
     config: VIConfig,
     rng_key: Key,
     *,
     num_chains: int,
-    num_steps: int,
+    num_steps: int = 5000,
     at_once: bool = True,
     on_chain: Callable[[int], None] | None = None,
     checkpoints: Checkpoints | None = None,
 ) -> Float[Array, "chains params"]:
-    """Find the mode of a posterior moved at random, once for every chain, each climb from a draw of q.
+    """Find the MAP of a perturbed posterior, once for every chain, each optimisation from a draw of q.
 
     Args:
-        posterior: What is moved.
-        q: Where climbs begin.
-        config: Rate, optimiser and batches of a climb; the divergence counts in full, whatever it weighs in the fit.
-        rng_key: Draws starts, moves and batches.
+        posterior: What is perturbed.
+        q: Where optimisations begin.
+        config: Rate, optimiser and batches; the prior counts in full, whatever the weight of the KL term is.
+        rng_key: Draws starts, perturbations and batches.
         num_chains: How many.
-        num_steps: Steps of each climb.
-        at_once: Whether to climb side by side, or one after the other.
+        num_steps: Steps of each optimisation.
+        at_once: Whether to optimise all of them as one batch, or one after the other.
         on_chain: Called with how many have been found.
         checkpoints: Where to go on from.
     """
-    checkpoints = checkpoints or Checkpoints()
     config = config.model_copy(update={"map_steps": num_steps, "kl_weight": 1.0})
-    key_start, key_climbs = jax.random.split(rng_key)
-    starts, keys = q.sample(key_start, num_chains), jax.random.split(key_climbs, num_chains)
-    state = AnchoredState(np.zeros(starts.shape, starts.dtype), 0)
-    state = checkpoints.recall("frozen", state) or state
+    key_start, key_optimise = jax.random.split(rng_key)
+    starts, keys = q.sample(key_start, num_chains), jax.random.split(key_optimise, num_chains)
     size = num_chains if at_once else 1
-    while (done := int(state.num_done)) < num_chains:
+
+    def advance(state: PerturbedState) -> PerturbedState:
+        done = int(state.num_done)
         chains = slice(done, done + size)
-        found, losses = _climb_moved(config, posterior, starts[chains], keys[chains])
+        found, losses = _optimise_perturbed(config, posterior, starts[chains], keys[chains])
         check_loss(jnp.max(losses), num_steps, config)
         thetas = np.array(state.thetas)
         thetas[chains] = found
-        state = AnchoredState(thetas, done + size)
-        # Always: what has been found is needed by every later stage, and by a run that is resumed there.
-        checkpoints.keep("frozen", state)
         if on_chain is not None:
-            on_chain(state.num_done)
-    return jnp.asarray(state.thetas)
+            on_chain(done + size)
+        return PerturbedState(thetas, done + size)
+
+    nothing = PerturbedState(np.zeros(starts.shape, starts.dtype), 0)
+    end = run_loop(
+        checkpoints, "frozen", nothing, is_done=lambda state: int(state.num_done) >= num_chains, advance=advance
+    )
+    return jnp.asarray(end.thetas)
 
 
 @partial(jax.jit, static_argnums=0)
-def _climb_moved(config: VIConfig, posterior: Posterior, starts: Array, keys: Key) -> tuple[Array, Array]:
+def _optimise_perturbed(config: VIConfig, posterior: Posterior, starts: Array, keys: Key) -> tuple[Array, Array]:
     def one(start: Vector, key: Key) -> tuple[Vector, Array]:
         key_prior, key_noise, key_batches = jax.random.split(key, 3)
         prior_mean = (posterior.prior_std * jax.random.normal(key_prior, start.shape, start.dtype)).astype(start.dtype)
@@ -95,8 +97,8 @@ def _climb_moved(config: VIConfig, posterior: Posterior, starts: Array, keys: Ke
             # A value that was seen w times is known √w times as well; one that never was does not count.
             noise = noise / jnp.sqrt(jnp.where(posterior.weights > 0, posterior.weights, 1))
         carry = (start, for_mean(config, posterior.layout).init(start))
-        (theta, _), loss = climb(
-            config, carry, posterior.moved(noise), key_batches, 0, config.map_steps, prior_mean=prior_mean
+        (theta, _), loss = optimise(
+            config, carry, posterior.perturbed(noise), key_batches, 0, config.map_steps, prior_mean=prior_mean
         )
         return theta, loss
 

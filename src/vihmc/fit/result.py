@@ -1,4 +1,4 @@
-"""What a first stage leaves, whichever it was: Gaussians for all parameters, and how the fit went."""
+"""The result of a first stage, VI or Laplace: Gaussians for all parameters, and how the fit went."""
 
 import math
 from dataclasses import dataclass, replace
@@ -10,19 +10,20 @@ import numpy as np
 from jaxtyping import Array
 
 from vihmc.config.method import VIConfig
-from vihmc.posterior.density import Posterior, Validation
+from vihmc.posterior.checks import Validation
+from vihmc.posterior.density import Posterior
 from vihmc.posterior.mean_field import Bound, MeanField, estimate_elbo, prior_of
 from vihmc.types import Key
 
 
-class VIInfo(NamedTuple):
+class FitInfo(NamedTuple):
     """What a person looks at."""
 
     loss: Array
     """Negative objective: lower is better."""
 
 
-class VIHistory(NamedTuple):
+class FitHistory(NamedTuple):
     """One record per `record_every` steps."""
 
     step: np.ndarray
@@ -33,7 +34,7 @@ class VIHistory(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class VIResult:
+class FitResult:
     """A fit and how it went.
 
     Attributes:
@@ -42,12 +43,12 @@ class VIResult:
         elbo: The bound at the end, whatever the objective was.
         elbo_of_prior: The same bound for q = prior; a fit below it has learnt nothing.
         converged: Whether the loss had stopped falling; None if the fit was too short to tell.
-        kl_weight: What the divergence was multiplied by; below one the bound is not what was maximised.
+        kl_weight: Weight of the KL term; below one, q approximates a tempered posterior.
         is_laplace: Whether q is a mode and the curvature there, and no fit of the bound.
     """
 
     q: MeanField
-    history: VIHistory
+    history: FitHistory
     elbo: Bound
     elbo_of_prior: Bound
     converged: bool | None
@@ -71,26 +72,26 @@ class VIResult:
         bound = f"ELBO {self.elbo.value:.2f} ± {self.elbo.standard_error:.2f} nats"
         message = f"{'Mode found' if self.is_laplace else bound} after {steps} steps"
         if self.converged is None:
-            message += ", too few to tell whether it has converged."
+            message += ", too few to judge convergence."
         else:
-            message += ", converged." if self.converged else f", still changing: raise vi.{steps_name}."
+            message += ", converged." if self.converged else f", not converged: increase vi.{steps_name}."
         if self.is_laplace:
-            message += f" The Gaussians around it, which maximise no bound, have an {bound}."
+            message += f" The Gaussian approximation around it has an {bound}; it was not optimised for that."
         if self.kl_weight < 1:
-            message += f" The divergence weighed {self.kl_weight:g}, so q is colder than the posterior"
+            message += f" KL weight {self.kl_weight:g}: q approximates a tempered posterior"
             if self._is_below_prior:
-                message += f", and its bound below that of q = prior, {self.elbo_of_prior.value:.2f} nats"
+                message += f", and its ELBO is below that of q = prior, {self.elbo_of_prior.value:.2f} nats"
             message += "."
         if self.collapsed:
             message += (
-                f" This is worse than q = prior ({self.elbo_of_prior.value:.2f} nats): the fit has collapsed or not"
-                " begun. Start from a mode (vi.map_steps), or reconsider the prior and the noise."
+                f" This is worse than q = prior ({self.elbo_of_prior.value:.2f} nats): the fit has collapsed. Start from"
+                " a MAP (vi.map_steps), or reconsider the prior and the noise."
             )
         return message
 
 
-def judge(fitted: VIResult, posterior: Posterior, config: VIConfig, rng_key: Key) -> VIResult:
-    """Estimate the bounds of an earlier fit anew, for a posterior that may have another prior or noise."""
+def reassess(fitted: FitResult, posterior: Posterior, config: VIConfig, rng_key: Key) -> FitResult:
+    """Re-evaluate the bounds of an earlier fit, for a posterior that may have another prior or noise."""
     *_, key_bound = split_keys(rng_key)
     elbo, elbo_of_prior = find_bounds(posterior, fitted.q, config, key_bound)
     return replace(fitted, elbo=elbo, elbo_of_prior=elbo_of_prior, kl_weight=config.kl_weight)

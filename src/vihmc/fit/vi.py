@@ -19,17 +19,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.typing import ArrayLike
 from jaxtyping import Array
 
-from vihmc.checkpointing import Checkpoints
+from vihmc.checkpointing import Checkpoints, run_loop
 from vihmc.config.method import VIConfig
 from vihmc.errors import InputError
-from vihmc.fit.convergence import Plateau
-from vihmc.fit.laplace import curvature_std
+from vihmc.fit.convergence import has_converged
 from vihmc.fit.map import check_loss, maximum_a_posteriori, start_of
 from vihmc.fit.optimizers import for_mean, for_spread
-from vihmc.fit.result import VIHistory, VIInfo, VIResult, find_bounds, find_errors, split_keys
-from vihmc.posterior.density import Posterior, Validation, check_validation
+from vihmc.fit.result import FitHistory, FitInfo, FitResult, find_bounds, find_errors, split_keys
+from vihmc.posterior.checks import Validation
+from vihmc.posterior.density import Posterior
+from vihmc.posterior.gauss_newton import diagonal_std
 from vihmc.posterior.layout import ParamLayout
 from vihmc.posterior.mean_field import MeanField, divergence_to_prior
 from vihmc.types import Key, Vector
@@ -49,7 +51,7 @@ class VICheckpoint(NamedTuple):
 
     state: VIState
     records: np.ndarray
-    """One row per record, columns as in :class:`VIHistory`."""
+    """One row per record, columns as in :class:`FitHistory`."""
 
 
 def _as_mean_field(mean: Array, raw_std: Array) -> MeanField:
@@ -72,7 +74,7 @@ def step(
     *,
     learning_rate: Array | float,
     std_learning_rate: Array | float,
-) -> tuple[VIState, VIInfo]:
+) -> tuple[VIState, FitInfo]:
     """Take one step along the reparametrised gradient, the mean and the spread each at its own rate."""
     key_noise, key_batch = jax.random.split(rng_key)
     noise = jax.random.normal(key_noise, (config.num_samples, state.mean.shape[0]), state.mean.dtype)
@@ -90,7 +92,7 @@ def step(
     dtype = state.mean.dtype
     mean = state.mean - jnp.asarray(learning_rate, dtype) * jnp.asarray(mean_direction)
     raw_std = state.raw_std - jnp.asarray(std_learning_rate, dtype) * jnp.asarray(std_direction)
-    return VIState(mean, raw_std, (mean_moments, std_moments), state.num_steps + 1), VIInfo(loss)
+    return VIState(mean, raw_std, (mean_moments, std_moments), state.num_steps + 1), FitInfo(loss)
 
 
 def fit(
@@ -100,9 +102,9 @@ def fit(
     *,
     initial_mean: Vector | None = None,
     validation: Validation | tuple | None = None,
-    on_record: Callable[[int, VIInfo], None] | None = None,
+    on_record: Callable[[int, FitInfo], None] | None = None,
     checkpoints: Checkpoints | None = None,
-) -> VIResult:
+) -> FitResult:
     """Fit q to the posterior.
 
     Args:
@@ -118,50 +120,48 @@ def fit(
     _check_sizes(posterior, config)
     checkpoints = checkpoints or Checkpoints()
     key_start, key_steps, key_bound = split_keys(rng_key)
-    checked = None if validation is None else check_validation(posterior, validation)
+    checked = None if validation is None else posterior.check_validation(validation)
     nowhere = jnp.zeros(posterior.num_params, posterior.targets.dtype)
-    no_records = np.zeros((0, len(VIHistory._fields)))
-    begun = checkpoints.recall("vi", VICheckpoint(init(nowhere, 1.0, posterior.layout, config), no_records))
-    if begun is None:
+    no_records = np.zeros((0, len(FitHistory._fields)))
+    start = VICheckpoint(init(nowhere, 1.0, posterior.layout, config), no_records)
+    if checkpoints.recall("vi", start) is None:
         mean = start_of(posterior, config, key_start, initial_mean)
         if config.map_steps:
-            on_loss = None if on_record is None else lambda done, loss: on_record(done, VIInfo(loss))
+            on_loss = None if on_record is None else lambda done, loss: on_record(done, FitInfo(loss))
             key_mode = jax.random.fold_in(key_start, 1)
-            climbed = maximum_a_posteriori(
-                posterior, mean, config, key_mode, on_record=on_loss, checkpoints=checkpoints
-            )
-            mean = climbed.theta
+            mode = maximum_a_posteriori(posterior, mean, config, key_mode, on_record=on_loss, checkpoints=checkpoints)
+            mean = mode.theta
         std = config.initial_std
         if std == "curvature":
-            std = curvature_std(posterior, mean, kl_weight=config.kl_weight)
-        begun = VICheckpoint(init(mean, std, posterior.layout, config), no_records)
-    state, records = begun.state, list(begun.records)
-    plateau = Plateau(config)
-    for record in map(VIHistory._make, records):
-        plateau.update(float(record.loss), int(record.step))
+            std = diagonal_std(posterior, mean, kl_weight=config.kl_weight)
+        start = VICheckpoint(init(mean, std, posterior.layout, config), no_records)
 
-    while int(state.num_steps) < config.num_steps and not plateau.converged:
-        count = min(config.record_every, config.num_steps - int(state.num_steps))
-        state, loss = _run_chunk(config, state, posterior, key_steps, plateau.scale, count)
-        check_loss(loss, int(state.num_steps), config)
+    def advance(now: VICheckpoint) -> VICheckpoint:
+        count = min(config.record_every, config.num_steps - int(now.state.num_steps))
+        state, loss = _run_chunk(config, now.state, posterior, key_steps, count)
+        num_steps = int(state.num_steps)
+        check_loss(loss, num_steps, config)
         errors = find_errors(posterior, state.mean, checked)
-        rate = config.learning_rate * float(_scheduled(config, plateau.scale, state.num_steps))
-        records.append(np.array([int(state.num_steps), float(loss), rate, *map(float, errors)]))
-        plateau.update(float(loss), int(state.num_steps))
+        rate = config.learning_rate * float(_decay(config, state.num_steps))
+        record = np.array([[num_steps, float(loss), rate, *map(float, errors)]])
         if on_record is not None:
-            on_record(config.map_steps + int(state.num_steps), VIInfo(loss))
-        if checkpoints.is_due():
-            checkpoints.keep("vi", VICheckpoint(state, np.stack(records)))
+            on_record(config.map_steps + num_steps, FitInfo(loss))
+        return VICheckpoint(state, np.concatenate([now.records, record]))
 
-    q = _as_mean_field(state.mean, state.raw_std)
-    history = VIHistory(*np.stack(records).T)
+    end = run_loop(
+        checkpoints, "vi", start, is_done=lambda now: int(now.state.num_steps) >= config.num_steps, advance=advance
+    )
+    q = _as_mean_field(end.state.mean, end.state.raw_std)
+    history = FitHistory(*end.records.T)
     elbo, elbo_of_prior = find_bounds(posterior, q, config, key_bound)
-    return VIResult(
+    return FitResult(
         q=q,
         history=history._replace(step=history.step.astype(int)),
         elbo=elbo,
         elbo_of_prior=elbo_of_prior,
-        converged=plateau.converged or plateau.is_flat,
+        converged=has_converged(
+            history.loss.tolist(), history.step.tolist(), num_steps=config.num_steps, record_every=config.record_every
+        ),
         kl_weight=config.kl_weight,
     )
 
@@ -178,14 +178,14 @@ def _check_sizes(posterior: Posterior, config: VIConfig) -> None:
 
 @partial(jax.jit, static_argnums=0)
 def _run_chunk(
-    config: VIConfig, state: VIState, posterior: Posterior, rng_key: Key, scale: Array, count: Array
+    config: VIConfig, state: VIState, posterior: Posterior, rng_key: Key, count: ArrayLike
 ) -> tuple[VIState, Array]:
     """Take `count` steps; each has a key of its own, so the length of a chunk never changes the fit."""
 
     def body(_: Array, carry: tuple[VIState, Array]) -> tuple[VIState, Array]:
         state, total = carry
         key = jax.random.fold_in(rng_key, state.num_steps)
-        share = _scheduled(config, scale, state.num_steps)
+        share = _decay(config, state.num_steps)
         state, info = step(
             key,
             state,
@@ -200,7 +200,6 @@ def _run_chunk(
     return state, total / count
 
 
-def _scheduled(config: VIConfig, scale: Array | float, num_steps: Array) -> Array | float:
-    if config.schedule != "cosine":
-        return scale
-    return scale * 0.5 * (1 + jnp.cos(jnp.pi * num_steps / config.num_steps))
+def _decay(config: VIConfig, num_steps: Array) -> Array:
+    """The cosine schedule of the learning rate."""
+    return 0.5 * (1 + jnp.cos(jnp.pi * num_steps / config.num_steps))

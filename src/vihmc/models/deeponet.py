@@ -5,7 +5,7 @@ r"""DeepONet: an operator from functions to fields, as a product of two networks
 The branch sees a function through its values at fixed sensors, the trunk sees a location.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -64,10 +64,8 @@ class DeepONet:
         *,
         num_sensors: int,
         num_coordinates: int,
-        branch_width: int,
-        branch_depth: int,
-        trunk_width: int,
-        trunk_depth: int,
+        branch_hidden: Sequence[int],
+        trunk_hidden: Sequence[int],
         latent_size: int,
         activation: str = "tanh",
         output_bias: bool = True,
@@ -76,20 +74,17 @@ class DeepONet:
         output_offset: float = 0.0,
         output_scale: float = 1.0,
     ) -> "DeepONet":
-        """Build it from widths and depths; the depth counts linear layers, as the paper's tables do.
+        """Build it from the widths of its hidden layers.
 
         `num_sensors` and `num_coordinates` are what enters, before any feature map.
         """
-        for name, depth in (("branch_depth", branch_depth), ("trunk_depth", trunk_depth)):
-            if depth < 1:
-                raise InputError(f"`{name}` must be at least 1, got {depth}. It counts linear layers.")
         sizes = []
         for features, size in ((branch_features, num_sensors), (trunk_features, num_coordinates)):
             example = jax.ShapeDtypeStruct((1, size), jnp.float32)
             sizes.append(size if features is None else jax.eval_shape(features, example).shape[1])
         return cls(
-            branch=MLP((sizes[0], *[branch_width] * (branch_depth - 1), latent_size), activation),
-            trunk=MLP((sizes[1], *[trunk_width] * (trunk_depth - 1), latent_size), activation),
+            branch=MLP((sizes[0], *branch_hidden, latent_size), activation),
+            trunk=MLP((sizes[1], *trunk_hidden, latent_size), activation),
             output_bias=output_bias,
             branch_features=branch_features,
             trunk_features=trunk_features,

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from vihmc.errors import InputError, nearest
-from vihmc.models import vectorised as lanes
+from vihmc.models import vectorised
 from vihmc.types import Key, Params
 
 ACTIVATIONS = {"tanh": jnp.tanh, "sin": jnp.sin, "relu": jax.nn.relu, "gelu": jax.nn.gelu, "silu": jax.nn.silu}
@@ -65,12 +65,12 @@ class MLP:
     def apply_layers(
         self,
         params: Params,
-        hidden: Float[Array, "n width *lanes"],
+        hidden: Float[Array, "n width *chains"],
         *,
         start: int,
         stop: int,
         multiply: Sequence[Callable[[Array, Array], Array]] | None = None,
-    ) -> Float[Array, "n next_width *next_lanes"]:
+    ) -> Float[Array, "n next_width *next_chains"]:
         """Run layers `start` to `stop` - 1 on what enters layer `start`.
 
         A layer may come with a matrix product of its own, one whose derivative leaves out what nobody needs.
@@ -85,15 +85,34 @@ class MLP:
         """What enters the last layer, in which the network is linear."""
         return self.apply_layers(params, inputs, start=0, stop=self.num_layers - 1)
 
-    def features_in_lanes(self, params: Params, inputs: Float[Array, "n inputs"]) -> Float[Array, "n width lanes"]:
-        """The same for many chains: every leaf of `params` has them along an additional last axis."""
-        multiply = [lanes.multiply] * self.num_layers
+    def suits_vectorised_chains(self, num_observations: int) -> bool:
+        """Whether many chains run through it best as one vectorised program."""
+        return self.num_layers >= 2 and vectorised.is_narrow(self.widths, num_observations=num_observations)
+
+    def apply_vectorised(self, params: Params, inputs: Float[Array, "n inputs"]) -> Float[Array, "n outputs chains"]:
+        """Run the network with the parameters of many chains: every leaf has them along an additional last axis."""
+        last = self.num_layers - 1
+        return self._linear(params, self._hidden_vectorised(params, inputs), last, vectorised.multiply)
+
+    def features_vectorised(self, params: Params, inputs: Float[Array, "n inputs"]) -> Float[Array, "n width chains"]:
+        """What enters the output layer, a column of ones for its bias included."""
+        hidden = self._hidden_vectorised(params, inputs)
+        return jnp.concatenate([hidden, jnp.ones_like(hidden[:, :1])], axis=1) if self.output_bias else hidden
+
+    def _hidden_vectorised(self, params: Params, inputs: Float[Array, "n inputs"]) -> Float[Array, "n width chains"]:
+        multiply = [vectorised.multiply] * self.num_layers
         return self.apply_layers(params, inputs[..., None], start=0, stop=self.num_layers - 1, multiply=multiply)
 
-    def apply_in_lanes(self, params: Params, inputs: Float[Array, "n inputs"]) -> Float[Array, "n outputs lanes"]:
-        """Run the network with the parameters of many chains."""
-        hidden, last = self.features_in_lanes(params, inputs), self.num_layers - 1
-        return self._linear(params, hidden, last, lanes.multiply)
+    def output_layer(self, params: Params) -> Float[Array, "rows outputs *chains"]:
+        """The weights of the output layer, its bias as the last row."""
+        layer = params["layers"][-1]
+        return jnp.concatenate([layer["weight"], layer["bias"][None]] if self.output_bias else [layer["weight"]])
+
+    def with_output_layer(self, params: Params, layer: Float[Array, "rows outputs"]) -> Params:
+        """The same parameters with another output layer."""
+        width = self.widths[-2]
+        last = {"weight": layer[:width]} | ({"bias": layer[width]} if self.output_bias else {})
+        return params | {"layers": [*params["layers"][:-1], last]}
 
     def _linear(
         self, params: Params, hidden: Array, index: int, multiply: Callable[[Array, Array], Array] = jnp.matmul

@@ -1,15 +1,15 @@
-r"""Many chains through one narrow network: the chains along the last axis, one in every lane of the processor.
+r"""Many chains through one narrow network, vectorised on a CPU: the chains along the last axis of every array.
 
 A 20 × 10 matrix times a 10 × 10 one is too small a product for any library, and a batch of 64 of them is 64 calls. With
 the chains last, every multiplication of
 
 .. math:: \text{out}_{njc} = \sum_i \text{hidden}_{nic}\, \text{weight}_{ijc}
 
-runs on as many chains at once as the processor has lanes, and the whole sum is one loop. Two to four times as fast for
+runs on as many chains at once as a vector register holds, and the whole sum is one loop. Two to four times as fast for
 layers of ten neurons, even at twenty, slower from forty on: see :func:`is_narrow`.
 
-A density *in lanes* takes positions (dim, chains) and gives one number per chain. :class:`LanesDensity` makes of it an
-ordinary density, a function of one position, that goes back to lanes when chains are mapped over it.
+A vectorised density takes positions (dim, chains) and gives one number per chain. :class:`VectorisedDensity` makes of it
+an ordinary density, a function of one position, that is vectorised again when chains are mapped over it.
 """
 
 from collections.abc import Callable
@@ -31,15 +31,15 @@ MAX_OBSERVATIONS = 128
 
 
 def is_narrow(widths: tuple[int, ...], *, num_observations: int) -> bool:
-    """Whether lanes are the faster way for layers of these widths."""
+    """Whether vectorised chains are faster than batches of matrix products, for layers of these widths."""
     return max(widths) <= MAX_WIDTH and num_observations <= MAX_OBSERVATIONS
 
 
 @jax.custom_vjp
 def multiply(
-    hidden: Float[Array, "n inputs lanes_or_1"], weight: Float[Array, "inputs outputs lanes"]
-) -> Float[Array, "n outputs lanes"]:
-    """Matrix product in every lane."""
+    hidden: Float[Array, "n inputs chains_or_1"], weight: Float[Array, "inputs outputs chains"]
+) -> Float[Array, "n outputs chains"]:
+    """Matrix product of every chain."""
     return sum_of_products(hidden[:, :, None], weight[None], axis=1)
 
 
@@ -70,26 +70,26 @@ def sum_of_products(first: Array, second: Array, *, axis: int) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class LanesDensity:
-    """A density that is computed in lanes, and is an ordinary density of one position all the same.
+class VectorisedDensity:
+    """A density that is vectorised over chains, and an ordinary density of one position.
 
     Attributes:
-        in_lanes: Log densities (chains) of positions (dim, chains).
+        of_chains: Log densities (chains) of positions (dim, chains).
     """
 
-    in_lanes: Partial
+    of_chains: Partial
 
     def __call__(self, position: Float[Array, " dim"]) -> Float[Array, ""]:
-        """Log density of one position; mapped over chains, it is computed in lanes."""
-        leaves, structure = jax.tree.flatten(self.in_lanes)
+        """Log density of one position; mapped over chains, it is vectorised."""
+        leaves, structure = jax.tree.flatten(self.of_chains)
         return _value(structure, leaves, position)
 
-    def gradients(self, positions: Float[Array, "dim lanes"]) -> Float[Array, "dim lanes"]:
+    def gradients(self, positions: Float[Array, "dim chains"]) -> Float[Array, "dim chains"]:
         """Gradients of all chains."""
-        return _values_and_gradients(self.in_lanes, positions)[1]
+        return _values_and_gradients(self.of_chains, positions)[1]
 
 
-jax.tree_util.register_dataclass(LanesDensity, data_fields=["in_lanes"], meta_fields=[])
+jax.tree_util.register_dataclass(VectorisedDensity, data_fields=["of_chains"], meta_fields=[])
 
 
 # Here and below, leaves instead of the tree itself: JAX fills trees with marks of its own that not every class takes.
@@ -99,7 +99,7 @@ def _value(structure: Any, leaves: list[Array], position: Array) -> Array:
 
 
 def _value_and_gradient(structure: Any, leaves: list[Array], position: Array) -> tuple[Array, Array]:
-    return call_with_all_chains(_in_one_lane, _in_all_lanes, structure.unflatten(leaves), position)
+    return call_with_all_chains(_of_one, _of_all, structure.unflatten(leaves), position)
 
 
 def _value_backward(structure: Any, gradient: Array, cotangent: Array) -> tuple[None, Array]:
@@ -110,19 +110,19 @@ def _value_backward(structure: Any, gradient: Array, cotangent: Array) -> tuple[
 _value.defvjp(_value_and_gradient, _value_backward)
 
 
-def _in_one_lane(in_lanes: Partial, position: Array) -> tuple[Array, Array]:
-    values, gradients = _values_and_gradients(in_lanes, position[:, None])
+def _of_one(of_chains: Partial, position: Array) -> tuple[Array, Array]:
+    values, gradients = _values_and_gradients(of_chains, position[:, None])
     return values[0], gradients[:, 0]
 
 
-def _in_all_lanes(in_lanes: Partial, positions: Array) -> tuple[Array, Array]:
+def _of_all(of_chains: Partial, positions: Array) -> tuple[Array, Array]:
     # The barriers keep the turning of the arrays out of the loops around it, which would read with a stride.
-    values, gradients = _values_and_gradients(in_lanes, jax.lax.optimization_barrier(positions.T))
+    values, gradients = _values_and_gradients(of_chains, jax.lax.optimization_barrier(positions.T))
     return values, jax.lax.optimization_barrier(gradients).T
 
 
-def _values_and_gradients(in_lanes: Partial, positions: Array) -> tuple[Array, Array]:
-    values, pull = jax.vjp(in_lanes, positions)
+def _values_and_gradients(of_chains: Partial, positions: Array) -> tuple[Array, Array]:
+    values, pull = jax.vjp(of_chains, positions)
     (gradients,) = pull(jnp.ones_like(values))
     return values, gradients
 
@@ -148,7 +148,7 @@ def _mappable(of_one: Callable, of_all: Callable, structure: Any) -> Callable:
     def _(axis_size: int, in_batched: Any, leaves: list[Array], *arguments: Array) -> tuple[Any, Any]:
         common_batched, *each_batched = in_batched
         if any(common_batched):
-            raise NotImplementedError("What is computed in lanes can be mapped over chains alone, got mapped data.")
+            raise NotImplementedError("A vectorised density can be mapped over chains alone, got mapped data.")
         stacked = (
             argument if batched else jnp.broadcast_to(argument, (axis_size, *argument.shape))
             for argument, batched in zip(arguments, each_batched, strict=True)

@@ -13,9 +13,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from vihmc.config.problems import SineConfig
 from vihmc.data.problem import Problem
 from vihmc.models.mlp import MLP
+from vihmc.paper.settings import SineConfig
 from vihmc.posterior.density import Posterior
 
 

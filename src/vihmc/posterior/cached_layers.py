@@ -1,10 +1,10 @@
-r"""The posterior of a DeepONet on a subspace: whatever no kept parameter touches is computed once.
+r"""The posterior of a DeepONet on a subspace: whatever no selected parameter touches is computed once.
 
 Three things make the force cheap, and none changes it:
 
-- **Frozen layers.** Below the first layer with a kept parameter all activations are constants. A side with nothing kept
+- **Frozen layers.** Below the first layer with a selected parameter all activations are constants. A side with nothing selected
   enters by its Gram matrix alone (:mod:`vihmc.posterior.pairs`).
-- **Blocks.** The parameters that matter form a network within the network. Neurons are put in an order where the kept
+- **Blocks.** The parameters that matter form a network within the network. Neurons are put in an order where the selected
   weights of a layer fill its upper left block, and only that block of the weight gradient is computed.
 - **Chunks.** The trunk runs forth and back on some thousand locations at a time, which stay in the processor's cache.
   That is possible since the gradient of the trunk needs nothing of the other locations:
@@ -27,8 +27,8 @@ from jaxtyping import Array, Float
 
 from vihmc.models.deeponet import DeepONet, Factors
 from vihmc.models.mlp import MLP
-from vihmc.posterior.density import log_normal
 from vihmc.posterior.layout import ParamLayout
+from vihmc.posterior.normal import log_normal
 from vihmc.posterior.pairs import PairTargets, Summary, error_gradient, log_likelihood, residual_form, summarise
 from vihmc.posterior.subspace import Subspace, scatter
 from vihmc.types import Params
@@ -45,12 +45,12 @@ class RestrictedOperator:
     Attributes:
         model: The operator.
         layout: The layout of its parameters.
-        starts: For branch and trunk, the first layer with a kept parameter; the number of layers if there is none.
-        blocks: For branch and trunk, rows and columns of each layer's weights that hold all kept ones.
-        bounds: For every leaf, where its kept entries begin and end among all kept ones.
-        frozen: Values of all leaves in float64; entries that are kept are replaced.
-        ranks: For every leaf, the place of each scalar among the kept ones of that leaf, or -1.
-        indices: For every leaf, which of its scalars are kept.
+        starts: For branch and trunk, the first layer with a selected parameter; the number of layers if there is none.
+        blocks: For branch and trunk, rows and columns of each layer's weights that hold all selected ones.
+        bounds: For every leaf, where its selected entries begin and end among all selected ones.
+        frozen: Values of all leaves in float64; entries that are selected are replaced.
+        ranks: For every leaf, the place of each scalar among the selected ones of that leaf, or -1.
+        indices: For every leaf, which of its scalars are selected.
         exact_inputs: What enters the first active layers of branch and trunk, in float64.
         branch_input: The same for the branch, in the precision of the data.
         trunk_input: The same for the trunk, in chunks of locations.
@@ -59,7 +59,7 @@ class RestrictedOperator:
         summaries: For branch and trunk, what the force needs of a side that is frozen, else None.
         targets: Targets on all pairs, without units.
         noise_std: Standard deviation of the observation noise.
-        kept_prior_std: Prior standard deviation of the kept parameters.
+        selected_prior_std: Prior standard deviation of the selected parameters.
         frozen_log_prior: Log prior of the frozen ones, a constant.
     """
 
@@ -79,7 +79,7 @@ class RestrictedOperator:
     summaries: tuple[Summary | None, Summary | None]
     targets: PairTargets
     noise_std: Array
-    kept_prior_std: Array
+    selected_prior_std: Array
     frozen_log_prior: Array
 
     @classmethod
@@ -95,12 +95,12 @@ class RestrictedOperator:
         prior_std: Array,
         noise_std: Array,
     ) -> "RestrictedOperator":
-        """Find what no kept parameter touches, and evaluate it."""
+        """Find what no selected parameter touches, and evaluate it."""
         dtype = targets.values.dtype
-        kept, rank = np.asarray(subspace.kept), np.asarray(subspace.rank)
-        is_kept = dict(zip(layout.leaf_names, _split(layout, rank >= 0), strict=True))
-        orders, blocks = _orders(model, layout, is_kept)
-        bounds = tuple(pairwise(np.searchsorted(kept, layout.offsets).tolist()))
+        selected, rank = np.asarray(subspace.selected), np.asarray(subspace.rank)
+        is_selected = dict(zip(layout.leaf_names, _split(layout, rank >= 0), strict=True))
+        orders, blocks = _orders(model, layout, is_selected)
+        bounds = tuple(pairwise(np.searchsorted(selected, layout.offsets).tolist()))
         center = _split(layout, np.asarray(subspace.center, dtype=np.float64))
         frozen = [jnp.asarray(values.ravel()[order]) for values, order in zip(center, orders, strict=True)]
         ranks, indices = [], []
@@ -110,7 +110,10 @@ class RestrictedOperator:
 
         params = _unflatten(layout, frozen)
         networks = (model.branch, model.trunk)
-        starts = (_first_kept(model.branch, "branch", is_kept), _first_kept(model.trunk, "trunk", is_kept))
+        starts = (
+            _first_selected(model.branch, "branch", is_selected),
+            _first_selected(model.trunk, "trunk", is_selected),
+        )
         features = model.features(functions.astype(jnp.float64), locations.astype(jnp.float64))
         exact_inputs = tuple(
             network.apply_layers(params[side], value, start=0, stop=start)
@@ -144,17 +147,17 @@ class RestrictedOperator:
             summaries=(summaries[0], summaries[1]),
             targets=targets,
             noise_std=noise_std,
-            kept_prior_std=jnp.asarray(stds[kept]),
+            selected_prior_std=jnp.asarray(stds[selected]),
             frozen_log_prior=log_normal(
                 jnp.asarray(np.asarray(subspace.center)[is_frozen].astype(stds.dtype)), std=jnp.asarray(stds[is_frozen])
             ),
         )
 
-    def log_density(self, position: Float[Array, " kept"]) -> Array:
+    def log_density(self, position: Float[Array, " selected"]) -> Array:
         """Log of prior times likelihood at a position in the subspace."""
         return self._log_prior(position) + self._log_likelihood(_misfit(position, self))
 
-    def log_density_of_shard(self, position: Float[Array, " kept"], index: Array, num_shards: int) -> Array:
+    def log_density_of_shard(self, position: Float[Array, " selected"], index: Array, num_shards: int) -> Array:
         """One of the terms that `log_density` is the sum of: some of the functions, and a share of the prior."""
         values, left, right, _, weights = self.targets
         size = len(values) // num_shards
@@ -179,10 +182,10 @@ class RestrictedOperator:
         return log_likelihood(error, noise_std=self.noise_std, num_observations=self.targets.num_observations)
 
     def _log_prior(self, position: Array) -> Array:
-        return log_normal(position, std=self.kept_prior_std) + self.frozen_log_prior
+        return log_normal(position, std=self.selected_prior_std) + self.frozen_log_prior
 
     def _active(self, position: Array) -> list[Array]:
-        """The leaves that have kept entries, with these put in; in the precision of `position`."""
+        """The leaves that have selected entries, with these put in; in the precision of `position`."""
         leaves = zip(self.bounds, self.indices, self.ranks, self.frozen, strict=True)
         return [
             scatter(position[first:last], indices, rank, values.astype(position.dtype))
@@ -191,7 +194,7 @@ class RestrictedOperator:
         ]
 
     def _params(self, active: list[Array]) -> Params:
-        """All leaves; one without a kept entry is a constant, so that no derivative of it is ever computed."""
+        """All leaves; one without a selected entry is a constant, so that no derivative of it is ever computed."""
         given, dtype = iter(active), active[0].dtype
         leaves = [
             next(given) if last > first else values.astype(dtype)
@@ -211,13 +214,13 @@ class RestrictedOperator:
             return jnp.zeros((), active[0].dtype)
         return self._params(active)["bias"]
 
-    def error(self, position: Float[Array, " kept"]) -> Array:
+    def error(self, position: Float[Array, " selected"]) -> Array:
         """Half the squared error, from all residuals, in float64."""
         active = self._active(position.astype(jnp.float64))
         branch, trunk = (self._run(side, active, self.exact_inputs[side]) for side in (0, 1))
         return residual_form(Factors(branch, trunk, self._bias(active)), self.targets)
 
-    def error_gradient(self, position: Float[Array, " kept"]) -> Array:
+    def error_gradient(self, position: Float[Array, " selected"]) -> Array:
         """Gradient of half the squared error, in the precision of the data; in Gram form unless pairs have weights."""
         active, pull = jax.vjp(self._active, position.astype(self.targets.values.dtype))
         by_leaves = self._gradient_by_gram if self.targets.weights is None else self._gradient_by_residuals
@@ -281,7 +284,7 @@ jax.tree_util.register_dataclass(
         "summaries",
         "targets",
         "noise_std",
-        "kept_prior_std",
+        "selected_prior_std",
         "frozen_log_prior",
     ],
     meta_fields=["model", "layout", "starts", "blocks", "bounds"],
@@ -339,24 +342,24 @@ def _unflatten(layout: ParamLayout, leaves: list[Array]) -> Params:
 
 
 def _orders(
-    model: DeepONet, layout: ParamLayout, is_kept: dict[str, np.ndarray]
+    model: DeepONet, layout: ParamLayout, is_selected: dict[str, np.ndarray]
 ) -> tuple[list[np.ndarray], tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]]:
-    """Put neurons in an order in which kept weights come first; return that of every leaf's scalars, and the blocks."""
+    """Put neurons in an order in which selected weights come first; return that of every leaf's scalars, and the blocks."""
     order_of = {"bias": np.arange(1)}
     blocks = []
     for side, network in zip(_SIDES, (model.branch, model.trunk), strict=True):
         names = [f"{side}.layers.{index}" for index in range(network.num_layers)]
         neurons = [np.arange(network.widths[0])]
         for before, after in pairwise(names):
-            into, out_of = is_kept[f"{before}.weight"].any(axis=0), is_kept[f"{after}.weight"].any(axis=1)
+            into, out_of = is_selected[f"{before}.weight"].any(axis=0), is_selected[f"{after}.weight"].any(axis=1)
             smaller = into if into.sum() < out_of.sum() else out_of
             neurons.append(np.lexsort((~smaller, ~(into | out_of))))
         neurons.append(np.arange(network.widths[-1]))
         sizes = []
         for name, (rows, columns) in zip(names, pairwise(neurons), strict=True):
-            kept = is_kept[f"{name}.weight"][rows][:, columns]
-            sizes.append((_last(kept.any(axis=1)), _last(kept.any(axis=0))))
-            scalars = np.arange(kept.size).reshape(kept.shape)
+            selected = is_selected[f"{name}.weight"][rows][:, columns]
+            sizes.append((_last(selected.any(axis=1)), _last(selected.any(axis=0))))
+            scalars = np.arange(selected.size).reshape(selected.shape)
             order_of[f"{name}.weight"] = scalars[rows][:, columns].ravel()
             order_of[f"{name}.bias"] = columns
         blocks.append(tuple(sizes))
@@ -367,9 +370,9 @@ def _last(flags: Any) -> int:
     return int(np.max(np.flatnonzero(flags), initial=-1)) + 1
 
 
-def _first_kept(network: MLP, side: str, is_kept: dict[str, np.ndarray]) -> int:
+def _first_selected(network: MLP, side: str, is_selected: dict[str, np.ndarray]) -> int:
     for index in range(network.num_layers):
-        leaves = (is_kept.get(f"{side}.layers.{index}.{leaf}") for leaf in ("weight", "bias"))
+        leaves = (is_selected.get(f"{side}.layers.{index}.{leaf}") for leaf in ("weight", "bias"))
         if any(flags is not None and flags.any() for flags in leaves):
             return index
     return network.num_layers

@@ -1,13 +1,13 @@
-r"""Coordinates in which the posterior is round: the leading curvature of the data, on top of the prior.
+r"""The Gauss–Newton approximation of a posterior: whitened coordinates, products, and its diagonal.
 
-With the Jacobian J of the predictions at the mean of the fit, the Gauss-Newton precision of the kept parameters is
+With the Jacobian J of the predictions at the mean of the fit, the Gauss-Newton precision of the selected parameters is
 
 .. math::
     \Sigma^{-1} = \text{prior\_std}^{-2} + J^\top W J / \text{noise\_std}^2
     = \text{prior\_std}^{-1} \left(I + \textstyle\sum_m \lambda_m v_m v_m^\top\right) \text{prior\_std}^{-1}
 
 A few of its directions are known to the data a thousand times better than the prior knows them; they force a small step
-on a sampler that has to cross the others. The map from round coordinates z,
+on a sampler that has to cross the others. The map from whitened coordinates z,
 
 .. math::
     \theta = \mu + \text{prior\_std} \left(z + \textstyle\sum_m s_m v_m (v_m \cdot z)\right), \qquad
@@ -29,10 +29,8 @@ from jax.tree_util import Partial
 from jaxtyping import Array, Float
 
 from vihmc.posterior.density import Posterior
-from vihmc.posterior.operator import OperatorPosterior
 from vihmc.posterior.subspace import Subspace
-from vihmc.tracing import as_pytree_function
-from vihmc.types import Key, LogDensity, Vector
+from vihmc.types import Key, LogDensity, Vector, as_pytree_function
 
 _EXTRA_DIRECTIONS = 10
 _NUM_ITERATIONS = 3
@@ -77,11 +75,11 @@ def _in_coordinates(whitening: Whitening, logdensity_fn: LogDensity, coordinates
 
 
 def whiten(posterior: Posterior, subspace: Subspace, mean: Vector, rng_key: Key, *, rank: int) -> Whitening:
-    """Find coordinates for the kept parameters around `mean`.
+    """Find coordinates for the selected parameters around `mean`.
 
     Args:
         posterior: Its data and its prior.
-        subspace: The kept parameters.
+        subspace: The selected parameters.
         mean: Where the curvature is taken, a full parameter vector.
         rng_key: Starts the iteration.
         rank: Directions to find.
@@ -89,30 +87,23 @@ def whiten(posterior: Posterior, subspace: Subspace, mean: Vector, rng_key: Key,
     dtype = jnp.result_type(float)
     center = subspace.extract(mean).astype(dtype)
     scale = subspace.extract(jnp.broadcast_to(posterior.prior_std, mean.shape)).astype(dtype)
-    rank = min(rank, subspace.num_kept, posterior.targets.size)
-    product = Partial(gauss_newton_product, posterior, subspace.kept, mean, scale.astype(mean.dtype))
-    values, vectors = leading_eigenpairs(product, rng_key, size=subspace.num_kept, rank=rank, dtype=mean.dtype)
+    rank = min(rank, subspace.num_selected, posterior.targets.size)
+    product = Partial(scaled_product, posterior, subspace.selected, mean, scale.astype(mean.dtype))
+    values, vectors = leading_eigenpairs(product, rng_key, size=subspace.num_selected, rank=rank, dtype=mean.dtype)
     shrinkage = 1 / jnp.sqrt(1 + jnp.maximum(values, 0)) - 1
     return Whitening(center, scale, vectors.astype(jnp.float32), shrinkage.astype(jnp.float32))
 
 
-def gauss_newton_product(
-    posterior: Posterior, kept: Array, mean: Vector, scale: Float[Array, " kept"], vector: Float[Array, " kept"]
-) -> Float[Array, " kept"]:
-    r"""Multiply a vector by :math:`s\, J^\top W J\, s / \text{noise\_std}^2`, with J of the kept parameters alone."""
-    tangent = jnp.zeros_like(mean).at[kept].set(scale * vector)
-    if isinstance(posterior, OperatorPosterior) and posterior.weights is None:
-        product = posterior.gauss_newton_product(mean, tangent) / posterior.noise_std**2
-        return scale * product.astype(vector.dtype)[kept]
-    weight = 1 / posterior.noise_std if posterior.weights is None else jnp.sqrt(posterior.weights) / posterior.noise_std
-
-    def predict(theta: Array) -> Array:
-        return posterior.predict(theta, posterior.inputs)
-
-    _, push = jax.linearize(predict, mean)
-    outputs = push(tangent)
-    (gradient,) = jax.linear_transpose(push, mean)((weight**2 * outputs).astype(outputs.dtype))
-    return scale * gradient[kept]
+def scaled_product(
+    posterior: Posterior,
+    selected: Array,
+    theta: Vector,
+    scale: Float[Array, " selected"],
+    vector: Float[Array, " selected"],
+) -> Float[Array, " selected"]:
+    r"""Multiply a vector by :math:`s\, J^\top W J\, s / \text{noise\_std}^2`, with J of the selected parameters alone."""
+    tangent = jnp.zeros_like(theta).at[selected].set(scale * vector)
+    return scale * posterior.gauss_newton_product(theta, tangent).astype(vector.dtype)[selected]
 
 
 def multiply_by(product: Partial, vectors: Float[Array, "size columns"]) -> Float[Array, "size columns"]:
@@ -133,3 +124,19 @@ def leading_eigenpairs(
         vectors, _ = jnp.linalg.qr(multiply_by(product, vectors))
     values, rotation = jnp.linalg.eigh(vectors.T @ multiply_by(product, vectors))
     return values[::-1][:rank], (vectors @ rotation)[:, ::-1][:, :rank]
+
+
+def diagonal_std(posterior: Posterior, theta: Vector, *, kl_weight: float = 1.0, memory_mb: float = 256.0) -> Vector:
+    r"""Std of a Gaussian whose precision is the Gauss–Newton diagonal; the data count 1/`kl_weight` times.
+
+    .. math:: \sigma_i^{-2} = \text{prior\_std}_i^{-2} + \sum_j w_j J_{ji}^2 / \text{noise\_std}_j^2
+
+    It is where the std of q would be if the model were linear, so a fit of it that starts there has little to find.
+    """
+    weights, noise = posterior.weights, posterior.noise_std
+    if noise.ndim:
+        precision = jnp.broadcast_to(1 / noise**2, posterior.targets.shape)
+        weights, noise = precision if weights is None else weights * precision, jnp.ones((), noise.dtype)
+    squares = posterior.sum_squared_gradients(theta, posterior.inputs, weights=weights, memory_mb=memory_mb)
+    precision = 1 / posterior.prior_std**2 + squares / noise**2 / kl_weight
+    return (precision**-0.5).astype(theta.dtype)

@@ -5,7 +5,7 @@ r"""The posterior of a DeepONet on all pairs of functions and locations.
     + \sum_{u, x} \log N(y(u, x);\, b_\theta(u) \cdot t_\theta(x) + c,\ \mathrm{noise\_std}^2) + \mathrm{const}
 
 The networks run on every function and on every location once, never on every pair (:mod:`vihmc.posterior.pairs`). With a
-selection, whatever no kept parameter touches is computed once (:mod:`vihmc.posterior.cached_layers`).
+selection, whatever no selected parameter touches is computed once (:mod:`vihmc.posterior.cached_layers`).
 """
 
 from collections.abc import Callable
@@ -16,17 +16,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from vihmc.errors import InputError
 from vihmc.models.deeponet import DeepONet, Factors
 from vihmc.posterior.cached_layers import RestrictedOperator
-from vihmc.posterior.density import Posterior, as_finite, as_positive
+from vihmc.posterior.checks import as_finite, as_positive
+from vihmc.posterior.density import Posterior, RowWise, draw_rows
+from vihmc.posterior.layer_costs import FrozenLayers, frozen_layers
 from vihmc.posterior.layout import ParamLayout
 from vihmc.posterior.pairs import PairTargets, factorise, half_squared_error, log_likelihood, weigh
 from vihmc.posterior.shards import ShardedDensity, check_shards
 from vihmc.posterior.subspace import Subspace
 from vihmc.types import Inputs, Key, Params, Vector
+
+_ROWS_AT_ONCE = 16
 
 
 class PairBatch(NamedTuple):
@@ -43,12 +47,10 @@ class OperatorPosterior(Posterior):
     The model computes in the precision of `targets`; positions and energies are float64.
 
     Attributes:
-        model: The operator.
         locations: Where every field is known.
         factors: The targets without their units, and as a product for the force.
     """
 
-    model: DeepONet
     locations: Float[Array, "locations dims"]
     factors: PairTargets
 
@@ -104,16 +106,25 @@ class OperatorPosterior(Posterior):
             raise InputError(f"`targets` must have a row per function and a column per location, {expected}, "
                              f"got {targets.shape}.")  # fmt: skip
         return cls(
-            apply=model.apply,
+            model=model,
             layout=layout,
             inputs=functions,
             targets=targets,
             prior_std=_one_std("prior_std", prior_std, "the standard deviation of the prior"),
             noise_std=_one_std("noise_std", noise_std, "the standard deviation of the observation noise"),
-            model=model,
             locations=locations,
             factors=_factors(model, exact, targets, weights),
         )
+
+    @classmethod
+    def of(cls, *_: Any, **__: Any) -> "OperatorPosterior":
+        """Refuse: an operator has functions and locations instead of inputs."""
+        raise InputError("`OperatorPosterior` must be built with OperatorPosterior.on_pairs, got OperatorPosterior.of.")
+
+    @property
+    def num_network_rows(self) -> int:
+        """Functions and locations, each of which runs through its network once."""
+        return sum(self.targets.shape)
 
     @property
     def weights(self) -> Array | None:
@@ -131,8 +142,15 @@ class OperatorPosterior(Posterior):
             raise InputError("`weights` must be zero where they were before, got a value that was never observed.")
         return replace(self, factors=weigh(np.asarray(self.factors.values), checked, self.targets.dtype))
 
-    def moved(self, noise: Array) -> "OperatorPosterior":
-        """The posterior of other data. Noise has no factors, so every pair counts by itself."""
+    def with_targets(self, targets: Array) -> "OperatorPosterior":
+        """The posterior of other fields of the same functions."""
+        values = ((targets - self.model.output_offset) / self.model.output_scale).astype(self.targets.dtype)
+        # Other targets may have no factors of low rank, so every pair counts by itself.
+        weights = jnp.ones_like(values) if self.weights is None else self.weights
+        return replace(self, targets=targets.astype(self.targets.dtype), factors=weigh(values, weights, values.dtype))
+
+    def perturbed(self, noise: Array) -> "OperatorPosterior":
+        """The posterior of other data: `noise` is added to the fields."""
         weights = jnp.ones_like(self.targets) if self.weights is None else self.weights
         values = self.factors.values + (noise / self.model.output_scale).astype(self.targets.dtype)
         return replace(
@@ -184,19 +202,46 @@ class OperatorPosterior(Posterior):
         locations = jnp.arange(length)
         if num_locations is not None:
             locations = jax.random.randint(key_locations, (num_locations,), 0, length)
-        return PairBatch(jax.random.permutation(key_functions, num_functions)[:batch_size], locations)
+        functions = (
+            jnp.arange(num_functions) if batch_size is None else draw_rows(key_functions, num_functions, batch_size)
+        )
+        return PairBatch(functions, locations)
 
-    def sum_squared_gradients(self, theta: Vector, inputs: Inputs, weights: Array | None = None) -> Vector:
+    @property
+    def has_fast_squared_gradients(self) -> bool:
+        """Yes: they are sums over functions and locations."""
+        return True
+
+    def row_wise(self, subspace: Subspace, inputs: Inputs, *, locations: Array | None = None) -> RowWise:
+        """The fields at some locations at a time, or at the training locations: the trunk runs on each of them once."""
+        places = self.locations if locations is None else locations
+        return RowWise(Partial(_field_at, self, subspace, inputs), places, is_transposed=True)
+
+    def sum_squared_gradients(
+        self, theta: Vector, inputs: Inputs, *, weights: Array | None = None, memory_mb: float = 256.0
+    ) -> Vector:
         """Exact sums of squared derivatives over all functions in `inputs` and all locations."""
-        sums = self.model.sum_squared_gradients(self._params(theta), inputs, self.locations, weights)
-        return self.layout.ravel(sums)
+        return _sum_squared_gradients(self, theta, inputs, weights)
+
+    def gradients_at(
+        self, theta: Vector, inputs: Inputs, points: Int[np.ndarray, " points"]
+    ) -> Float[Array, "points params"]:
+        """Derivatives of some outputs; the field at one location needs no other."""
+        return _gradients_at(self, theta, inputs, jnp.asarray(points))
+
+    def frozen_layers(self) -> list[FrozenLayers]:
+        """Ways to leave whole layers frozen and compute them once, the cheapest first; the last freezes none."""
+        num_functions, num_locations = self.targets.shape
+        return frozen_layers(self.model, self.layout, num_functions=num_functions, num_locations=num_locations)
 
     def gauss_newton_product(self, theta: Vector, tangent: Vector) -> Vector:
-        r"""Multiply a vector by :math:`J^\top J`, where every pair was observed once.
+        r"""Multiply a vector by :math:`J^\top W J / \text{noise\_std}^2`; where every pair was observed once, in Gram form.
 
         A change of the product :math:`B T^\top + c` is :math:`\dot B T^\top + B \dot T^\top + \dot c`, and what goes
         back to B is that times T: Gram matrices are all that is needed of the other side, and no field is formed.
         """
+        if self.weights is not None:
+            return super().gauss_newton_product(theta, tangent)
 
         def factors(theta: Vector) -> Any:
             return self.model.factors(self._params(theta), self.inputs, self.locations)
@@ -210,10 +255,10 @@ class OperatorPosterior(Posterior):
         )
         backward = Factors(to_branch, to_trunk, jnp.reshape(to_bias, jnp.shape(bias_change)).astype(bias_change.dtype))
         (gradient,) = jax.linear_transpose(push, theta)(backward)
-        return self.model.output_scale**2 * gradient
+        return self.model.output_scale**2 * gradient / self.noise_std**2
 
     def restrict(self, subspace: Subspace, *, num_shards: int | None = None) -> Callable[[Array], Array]:
-        """The log density as a function of the kept parameters, with everything frozen computed once.
+        """The log density as a function of the selected parameters, with everything frozen computed once.
 
         With a number of shards, every shard has an equal part of the functions.
         """
@@ -236,8 +281,30 @@ class OperatorPosterior(Posterior):
 jax.tree_util.register_dataclass(
     OperatorPosterior,
     data_fields=["inputs", "targets", "prior_std", "noise_std", "locations", "factors"],
-    meta_fields=["apply", "layout", "model"],
+    meta_fields=["model", "layout"],
 )
+
+
+def _field_at(
+    posterior: OperatorPosterior, subspace: Subspace, functions: Array, position: Array, locations: Array
+) -> Float[Array, "locations functions"]:
+    return posterior.predict_at(subspace.embed(position), locations, functions).T
+
+
+@jax.jit
+def _sum_squared_gradients(posterior: OperatorPosterior, theta: Array, inputs: Inputs, weights: Array | None) -> Array:
+    sums = posterior.model.sum_squared_gradients(posterior._params(theta), inputs, posterior.locations, weights)
+    return posterior.layout.ravel(sums)
+
+
+@jax.jit
+def _gradients_at(posterior: OperatorPosterior, theta: Array, functions: Array, points: Array) -> Array:
+    def one(point: Array) -> Array:
+        function, location = jnp.divmod(point, posterior.locations.shape[0])
+        at = posterior.locations[location][None]
+        return jax.grad(lambda theta: posterior.predict_at(theta, at, functions[function][None])[0, 0])(theta)
+
+    return jax.lax.map(one, points, batch_size=min(_ROWS_AT_ONCE, len(points)))
 
 
 def _factors(model: DeepONet, exact: np.ndarray, targets: Array, weights: np.ndarray | None) -> PairTargets:

@@ -1,1 +1,1 @@
-"""Report."""
+"""A finished run on one page: summary, figures, HTML."""

@@ -121,7 +121,7 @@ def _notes(runs: tuple[FinishedRun, ...], labels: tuple[str, ...], settings: lis
 
 def _kept(runs: Sequence[FinishedRun]) -> Row:
     def cell(run: FinishedRun) -> str | None:
-        counts = (show_count(run.summary.number(name)) for name in ("num_kept", "num_params"))
+        counts = (show_count(run.summary.number(name)) for name in ("num_selected", "num_params"))
         return say("{} of {}", *counts) or None
 
     return Row("Parameters kept", tuple(map(cell, runs)), "How many are sampled by VI-HMC; the others are frozen.")

@@ -130,9 +130,9 @@ class FinishedRun(NamedTuple):
         return tuple(method for method in (vi, vihmc, hmc) if method.predictive or method.chains)
 
     @property
-    def kept_per_leaf(self) -> dict[str, tuple[float, float]]:
+    def selected_per_leaf(self) -> dict[str, tuple[float, float]]:
         """Number of kept and of all parameters in every array of the model."""
-        leaves = self.summary.branch("kept_per_leaf")
+        leaves = self.summary.branch("selected_per_leaf")
         pairs = {name: [as_number(value) for value in leaves.entries(name)] for name in leaves}
         return {
             clean(name): (pair[0], pair[1])

@@ -45,7 +45,7 @@ def run_figures(result: RunResult) -> dict[str, Figure]:
 
 def training(result: RunResult) -> Figure:
     """Loss and error of the fit, step by step."""
-    history = result.inference.vi.history
+    history = result.inference.fit.history
     figure = Figure(figsize=(9, 3.6), layout="constrained")
     loss_axes, error_axes = figure.subplots(1, 2)
     config = result.config.vi
@@ -69,8 +69,8 @@ def training(result: RunResult) -> Figure:
 
 def sensitivity(result: RunResult) -> Figure:
     """Share of the variance that the n most sensitive parameters hold, and the distribution of scores."""
-    values = np.asarray(result.inference.scores.values, dtype=float)
-    kept = result.inference.subspace.num_kept
+    values = np.asarray(result.inference.selected.scores.values, dtype=float)
+    kept = result.inference.subspace.num_selected
     figure = Figure(figsize=(9, 3.6), layout="constrained")
     share_axes, histogram_axes = figure.subplots(1, 2)
     numbers = np.arange(1, values.size + 1)
@@ -106,7 +106,7 @@ def sensitivity(result: RunResult) -> Figure:
 
 def _score_bars(axes: Axes, result: RunResult, values: np.ndarray) -> None:
     order = np.argsort(values)
-    kept = np.isin(order, np.asarray(result.inference.subspace.kept))
+    kept = np.isin(order, np.asarray(result.inference.subspace.selected))
     axes.barh(np.flatnonzero(kept), values[order][kept], color=BLUE, label="kept")
     axes.barh(np.flatnonzero(~kept), values[order][~kept], color="white", edgecolor=GREY, hatch="//", label="frozen")
     axes.set_yticks(range(values.size), [result.problem.param_names[index] for index in order])
@@ -233,7 +233,7 @@ def _mark_data(axes: Axes, result: RunResult) -> None:
 
 def _parameter_draws(result: RunResult, method: MethodResult) -> np.ndarray:
     if method.sampled is None:
-        q = result.inference.vi.q
+        q = result.inference.fit.q
         noise = np.random.default_rng(0).normal(size=(2000, q.mean.shape[0]))
         return np.asarray(q.mean) + np.asarray(q.std) * noise
     return np.asarray(method.sampled.space.embed(jnp.asarray(method.sampled.draws)))

@@ -31,8 +31,8 @@ def has_layers(layout: ParamLayout) -> bool:
 
 def layers(result: RunResult) -> Figure:
     """Scores of every layer as an image: a row per neuron, a column per input, the bias last."""
-    layout, values = result.problem.posterior.layout, np.asarray(result.inference.scores.values)
-    is_frozen = ~np.isin(np.arange(values.size), np.asarray(result.inference.subspace.kept))
+    layout, values = result.problem.posterior.layout, np.asarray(result.inference.selected.scores.values)
+    is_frozen = ~np.isin(np.arange(values.size), np.asarray(result.inference.subspace.selected))
     scores, frozen = (_networks(layout.unravel(jnp.asarray(vector))) for vector in (values, is_frozen))
     columns = max(map(len, scores.values()))
     norm = _norm(values)

@@ -101,7 +101,7 @@ def _sensitivity(run: FinishedRun) -> str:
     summary = run.summary
     kept = say(
         "{} of {} parameters are kept.",
-        show_count(summary.number("num_kept")),
+        show_count(summary.number("num_selected")),
         show_count(summary.number("num_params")),
     )
     captured = say("They hold {} of the total sensitivity.", show_share(summary.number("captured_share")))
@@ -114,7 +114,7 @@ def _sensitivity(run: FinishedRun) -> str:
 
 def _layers(run: FinishedRun) -> str:
     text = "Sensitivity of every weight, an image for each layer: a row per neuron, a column per input."
-    kept = run.kept_per_leaf
+    kept = run.selected_per_leaf
     if not kept:
         return text
     most = max(kept, key=lambda name: kept[name][0])

@@ -97,7 +97,7 @@ def describe_published(run: FinishedRun) -> Section | None:
     for title, key, form, ours in PUBLISHED_ROWS:
         papers = [form(_published(published, key, method.name)) for method in methods]
         rows.append((title, *(form(ours(method)) for method in methods), *papers))
-    kept = {"": run.summary.number("num_kept"), "paper": published.number("num_kept")}
+    kept = {"": run.summary.number("num_selected"), "paper": published.number("num_selected")}
     counts = [[show_count(value) if method.name == VIHMC else None for method in methods] for value in kept.values()]
     rows.append(("Parameters kept", *counts[0], *counts[1]))
     rows = [row for row in rows if any(row[1 + len(methods) :])]

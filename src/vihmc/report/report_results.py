@@ -20,7 +20,7 @@ def key_figures(run: FinishedRun) -> Markup:
     empty = Tree(None)
     predictive, diagnostics = (ours.predictive, ours.diagnostics) if ours else (empty, empty)
     coverage = show_share(predictive.number("band_coverage"))
-    kept = say("{} of {}", show_count(summary.number("num_kept")), show_count(summary.number("num_params")))
+    kept = say("{} of {}", show_count(summary.number("num_selected")), show_count(summary.number("num_params")))
     checks = []
     for check in (RHAT, ESS):
         kind = check.judge(ours) if ours else None
@@ -113,10 +113,10 @@ def describe_predictions(run: FinishedRun) -> Section:
 def describe_sensitivity(run: FinishedRun) -> Section:
     """The section on what matters."""
     rows = []
-    for name, (kept, size) in run.kept_per_leaf.items():
+    for name, (kept, size) in run.selected_per_leaf.items():
         shown = join(show_share(kept / size), " ", bar(kept / size))
         rows.append((leaf_title(name), show_count(kept), show_count(size), shown))
-    sampled = [clean(name) for name in run.summary.entries("kept") if isinstance(name, str)]
+    sampled = [clean(name) for name in run.summary.entries("selected") if isinstance(name, str)]
     names = f"Sampled: {', '.join(sampled)}. The others are frozen." if 0 < len(sampled) <= FEW_PARAMETERS else ""
     per_layer = table(("", "kept", "of all", "share"), rows, caption="Parameters kept in every array of the model")
     if len(rows) > FEW_ARRAYS:

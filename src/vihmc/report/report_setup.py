@@ -6,14 +6,14 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from vihmc.config.files import build_config, load_preset, parse_override
-from vihmc.config.method import Config
+from vihmc.config.files import parse_override
 from vihmc.errors import InputError
 from vihmc.report.finished import FinishedRun
 from vihmc.report.formats import clean, say, sentences, show_gigabytes, show_seconds, show_setting, show_share
 from vihmc.report.markup import Markup, join
 from vihmc.report.page import Section, bar, command, details, explained, paragraph, section, table
 from vihmc.report.report_results import total_seconds
+from vihmc.runs.config import RunConfig, build_config, load_preset
 
 SETTINGS, COSTS, REPRODUCE = "Settings", "Costs", "How to reproduce"
 STAGES = {
@@ -159,13 +159,13 @@ def _written(value: Any) -> str:
     return value if is_word else json.dumps(value, ensure_ascii=False)
 
 
-def _build(run: FinishedRun) -> Config:
+def _build(run: FinishedRun) -> RunConfig:
     if not run.config:
         raise InputError(f"`run` must have its settings, got {run.path} without.")
     return build_config({name: run.config.get(name) for name in run.config})
 
 
-def _flatten(config: Config) -> dict[str, Any]:
+def _flatten(config: RunConfig) -> dict[str, Any]:
     values = config.model_dump(mode="json")
     flat = {key: value for key, value in values.items() if not isinstance(value, dict)}
     for stage, table_of_stage in values.items():

@@ -8,9 +8,8 @@ import numpy as np
 
 from vihmc.config.method import SamplerConfig
 from vihmc.data import Problem
-from vihmc.memory import peak_memory_gb
+from vihmc.devices import peak_memory_gb
 from vihmc.pipeline import Sampled
-from vihmc.posterior.operator import OperatorPosterior
 from vihmc.predict import Prediction
 from vihmc.runs.assessment import ChainsResult
 from vihmc.runs.evaluation import HMC, VI, VIHMC, RunResult, accuracy, agreement
@@ -24,10 +23,11 @@ def summarise(result: RunResult) -> dict[str, Any]:
     config, problem, inference = result.config, result.problem, result.inference
     names = problem.param_names
     small = len(names) <= SMALL_MODEL
-    is_field = isinstance(problem.posterior, OperatorPosterior)
+    is_field = problem.locations is not None
     sampled, chains = inference.sampled, _chains_of(result, VIHMC)
     truth = np.asarray(problem.validation_targets)
-    captured = float(inference.scores.values[sampled.subspace.kept].sum() / inference.scores.values.sum())
+    scores = inference.selected.scores
+    captured = float(scores.values[sampled.subspace.selected].sum() / scores.values.sum())
 
     def accurate(name: str) -> dict[str, float]:
         weights = problem.validation_weights
@@ -39,18 +39,18 @@ def summarise(result: RunResult) -> dict[str, Any]:
         "objective": config.vi.objective,
         "kl_weight": config.vi.kl_weight,
         "noise_std": np.asarray(problem.posterior.noise_std).tolist(),
-        "prior_std": config.problem.prior_std,
+        "prior_std": getattr(config.problem, "prior_std", None),
         "threshold": config.selection.threshold,
         "seed": config.seed,
         "num_params": problem.posterior.num_params,
-        "num_kept": sampled.subspace.num_kept,
+        "num_selected": sampled.subspace.num_selected,
         "first_stage": config.first_stage,
-        "rank_by": config.selection.settled(use_is_named=config.use_is_named).rank_by,
+        "rule": config.selection.with_defaults(has_target_inputs=False).rule,
         "captured_share": captured,
         "captured_variance": _captured(result),
         "frozen_share": result.frozen_share,
-        "kept": [names[index] for index in sampled.subspace.kept.tolist()] if small else None,
-        "kept_per_leaf": _kept_per_leaf(problem, sampled),
+        "selected": [names[index] for index in sampled.subspace.selected.tolist()] if small else None,
+        "selected_per_leaf": _selected_per_leaf(problem, sampled),
         "vi": _vi(result, names),
         "verdict": _verdict(chains),
         "hmc": _chains(chains, config.hmc, names),
@@ -75,7 +75,7 @@ def summarise(result: RunResult) -> dict[str, Any]:
     if HMC in result.methods:
         reference, its_chains = result.methods[HMC], _chains_of(result, HMC)
         summary["reference"] = {
-            **_chains(its_chains, config.reference, names),
+            **_chains(its_chains, config.reference_sampler, names),
             "verdict": _verdict(its_chains),
             "predictive": accurate(HMC),
             "diagnostics": _diagnostics(its_chains),
@@ -87,11 +87,13 @@ def summarise(result: RunResult) -> dict[str, Any]:
     return summary
 
 
-def _captured(result: RunResult) -> dict[str, Any]:
-    """Share of the predictive variance that the kept parameters hold, and where it was looked at."""
-    captured, settings = result.inference.captured, result.config.sensitivity
+def _captured(result: RunResult) -> dict[str, Any] | None:
+    """Share of the predictive variance that the selected parameters capture, and at which inputs."""
+    captured, selection = result.inference.selected.captured, result.config.selection
+    if captured is None:
+        return None
     return {
-        "at": "given" if settings.inputs_file is not None else settings.inputs,
+        "at": "given" if selection.target_inputs_file is not None else selection.target_inputs,
         "num_points": len(captured.shares),
         "mean": captured.mean,
         "median": captured.median,
@@ -136,10 +138,10 @@ def _in_units(values: dict[str, float], scale: float) -> dict[str, float]:
     return values | {f"{name}_in_units": values[name] * scale for name in ("rmse", "crps", "mean_epistemic_std")}
 
 
-def _kept_per_leaf(problem: Problem, sampled: Sampled) -> dict[str, list[int]]:
+def _selected_per_leaf(problem: Problem, sampled: Sampled) -> dict[str, list[int]]:
     """Number of kept and of all parameters in every array of the model."""
     layout = problem.posterior.layout
-    bounds = np.searchsorted(np.asarray(sampled.subspace.kept), layout.offsets)
+    bounds = np.searchsorted(np.asarray(sampled.subspace.selected), layout.offsets)
     return {
         name: [int(count), size]
         for name, count, size in zip(layout.leaf_names, np.diff(bounds), layout.leaf_sizes, strict=True)
@@ -147,7 +149,7 @@ def _kept_per_leaf(problem: Problem, sampled: Sampled) -> dict[str, list[int]]:
 
 
 def _vi(result: RunResult, names: tuple[str, ...]) -> dict[str, Any]:
-    fitted = result.inference.vi
+    fitted = result.inference.fit
     values: dict[str, Any] = {
         "elbo": fitted.elbo.value,
         "elbo_standard_error": fitted.elbo.standard_error,
@@ -177,7 +179,7 @@ def _chains(found: ChainsResult, settings: SamplerConfig, names: tuple[str, ...]
         "kernel": settings.kernel,
         "why": _why(settings, sampled),
         "num_integrated": sampled.num_integrated,
-        "integrator": settings.integrator,
+        "integrator": "leapfrog" if settings.num_shards is None else "split",
         "frozen": settings.frozen if sampled.is_per_chain else "mean",
         "num_chains": chains.num_chains,
         "num_draws": chains.num_draws,
@@ -193,43 +195,28 @@ def _chains(found: ChainsResult, settings: SamplerConfig, names: tuple[str, ...]
         "bad_chains_left_out": sampled.dropped,
     }
     if len(names) <= SMALL_MODEL:
-        kept = [names[index] for index in sampled.subspace.kept.tolist()]
-        positions = sampled.kept_positions
+        kept = [names[index] for index in sampled.subspace.selected.tolist()]
+        positions = sampled.selected_positions
         values |= _by_name(kept, positions.mean(axis=(0, 1)), positions.std(axis=(0, 1)))
     return values
 
 
-KERNEL_TITLES = {
-    "hmc": "HMC",
-    "nuts": "NUTS, which finds its own length",
-    "ghmc": "generalised HMC, which keeps most of its momentum from step to step",
-    "mclmc": "microcanonical Langevin, which rejects nothing and is biased by its step",
-    "adjusted_mclmc": "microcanonical HMC, which moves at constant speed",
-}
-
-
-FROZEN_TITLES = {
-    "per_chain": "frozen parameters drawn from q for every chain",
-    "anchored": "frozen parameters of every chain at the mode of a posterior moved at random",
-}
+KERNEL_TITLES = {"hmc": "HMC", "nuts": "NUTS"}
 
 
 def _why(settings: SamplerConfig, sampled: Sampled) -> str:
     """Name the kernel, and what speaks for the way it was used."""
     parts = [KERNEL_TITLES[settings.kernel]]
-    if settings.integrator == "split":
+    if settings.num_shards is not None:
         parts.append(f"over {settings.num_shards} shards of the data, so that one at a time is in memory")
     if settings.length_jitter > 0:
-        parts.append("with lengths drawn at random, because none suits all directions")
+        parts.append("with a random number of leapfrog steps")
     if sampled.num_integrated:
-        parts.append(
-            f"on what is below the last layer: its {sampled.num_integrated} kept parameters are integrated out, which "
-            "makes the rest less steep, and drawn exactly"
-        )
+        parts.append(f"the output layer ({sampled.num_integrated} selected parameters) integrated out")
     if sampled.is_per_chain:
-        parts.append(FROZEN_TITLES[settings.frozen])
+        parts.append("the frozen parameters of each chain at a perturbed MAP")
     if settings.chains_at_once == "all" and sampled.chains.num_chains > 1:
-        parts.append(f"{sampled.all_chains.num_chains} chains side by side")
+        parts.append(f"{sampled.all_chains.num_chains} chains in parallel")
     return ", ".join(parts) + "."
 
 

@@ -5,14 +5,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from jax.tree_util import Partial
 
 from vihmc import predict as prediction
 from vihmc.config.method import SamplerConfig
 from vihmc.diagnostics.convergence import Convergence, Transitions, assess, describe_transitions
 from vihmc.diagnostics.modes import Modes, everyone, find_modes
-from vihmc.posterior.operator import OperatorPosterior
-from vihmc.pipeline import Sampled
+from vihmc.samplers.third_stage import Sampled
 from vihmc.data import Problem
 from vihmc.posterior.subspace import Subspace
 from vihmc.types import Inputs
@@ -85,7 +83,7 @@ def assess_chains(stage: str, problem: Problem, sampled: Sampled, config: Sample
         numbers,
         convergence,
         weight_convergence=assess(
-            sampled.kept_positions[..., _evenly(np.arange(sampled.subspace.num_kept))],
+            sampled.selected_positions[..., _evenly(np.arange(sampled.subspace.num_selected))],
             one_target=not sampled.is_per_chain,
         ),
         transitions=transitions,
@@ -108,15 +106,15 @@ class Probe(NamedTuple):
 def find_probe(problem: Problem, subspace: Subspace) -> Probe:
     """Choose some predictions that stand for all: of an operator, those at a grid of functions and locations."""
     posterior, inputs = problem.posterior, problem.validation_inputs
-    if not isinstance(posterior, OperatorPosterior):
+    if problem.locations is None:
         return Probe(subspace.restrict(posterior.predict), inputs, _places(problem))
     side = int(_NUM_ASSESSED**0.5)
     functions, locations = (
         _evenly(np.arange(len(all_of_them)), side) if chosen is None else np.asarray(chosen)
-        for chosen, all_of_them in zip(problem.probes, (inputs, posterior.locations), strict=True)
+        for chosen, all_of_them in zip(problem.probes, (inputs, problem.locations), strict=True)
     )
-    predict_fn = Partial(prediction.field_at, posterior, subspace, inputs[functions])
-    return Probe(predict_fn, posterior.locations[locations], _field_places(problem, functions, locations))
+    rows = posterior.row_wise(subspace, inputs[functions], locations=problem.locations[locations])
+    return Probe(rows.predict_fn, rows.rows, _field_places(problem, functions, locations))
 
 
 def _places(problem: Problem) -> tuple[Place, ...]:
@@ -138,8 +136,7 @@ def _places(problem: Problem) -> tuple[Place, ...]:
 
 def _field_places(problem: Problem, functions: np.ndarray, locations: np.ndarray) -> tuple[Place, ...]:
     """Of every chosen function at every chosen location, locations first."""
-    assert isinstance(problem.posterior, OperatorPosterior)
-    coordinates = np.asarray(problem.posterior.locations)
+    coordinates = np.asarray(problem.locations)
 
     def title(location: int) -> str:
         if problem.curves is not None:

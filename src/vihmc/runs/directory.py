@@ -32,8 +32,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from vihmc.config.method import Config
-from vihmc.config.files import build_config, read_toml, to_toml
+from vihmc.runs.config import RunConfig
+from vihmc.config.files import read_toml, to_toml
+from vihmc.runs.config import build_config
 from vihmc.errors import InputError
 from vihmc.runs.files import load_json, remove_parts, save_json, write_atomically
 from vihmc.data import Problem
@@ -48,7 +49,7 @@ DECIDING_PACKAGES = ("vihmc", "jax", "jaxlib", "blackjax", "optax", "numpy")
 _BEGUN_WITH = {"config.toml", "run.json", "progress.json", "lock"}
 
 
-def create_run_directory(path: Path, config: Config) -> Path:
+def create_run_directory(path: Path, config: RunConfig) -> Path:
     """Make the directory of a new run and store its settings; a directory with anything in it is left alone."""
     try:
         if path.exists() and not path.is_dir():
@@ -116,7 +117,7 @@ def is_being_written(path: Path) -> bool:
     return False
 
 
-def read_config(path: Path) -> Config:
+def read_config(path: Path) -> RunConfig:
     """Return the settings of the run in a directory, if they are those it was begun with."""
     if not (path / "config.toml").is_file():
         what = "no such directory" if not path.exists() else "one without config.toml"
@@ -146,7 +147,7 @@ def read_begun(path: Path) -> dict[str, Any]:
     return begun
 
 
-def begin(path: Path, config: Config, problem: Problem, *, fit_from: Path | None = None) -> None:
+def begin(path: Path, config: RunConfig, problem: Problem, *, fit_from: Path | None = None) -> None:
     """Store what the run is begun with."""
     save_json(
         path / "run.json",
@@ -176,7 +177,7 @@ def check_unchanged(path: Path, problem: Problem, *, any_version: bool = False) 
             )
 
 
-def allow_config(path: Path, config: Config) -> None:
+def allow_config(path: Path, config: RunConfig) -> None:
     """Change the settings of a run; at any moment in between the directory is that of a run that may go on."""
     begun = read_begun(path)
     checksums = dict.fromkeys([*begun["config_sha256"], _checksum(config)])
@@ -198,7 +199,7 @@ def fingerprint(problem: Problem) -> str:
     return total.hexdigest()
 
 
-def _checksum(config: Config) -> str:
+def _checksum(config: RunConfig) -> str:
     return hashlib.sha256(to_toml(config).encode()).hexdigest()
 
 

@@ -8,28 +8,19 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.tree_util import Partial
 
 from vihmc import predict as prediction
 from vihmc.runs.assessment import ChainsResult, assess_chains
-from vihmc.config.method import Config
-from vihmc.fit.result import VIResult
-from vihmc.runs.journal import Journal
-from vihmc.paper.leave_out import LeftOut, choose_folds, leave_out
+from vihmc.runs.config import RunConfig
+from vihmc.fit.result import FitResult
+from vihmc.runs.leave_out import LeftOut, choose_folds, leave_out
 from vihmc.posterior.mean_field import MeanField
-from vihmc.posterior.operator import OperatorPosterior
-from vihmc.pipeline import (
-    Choice,
-    Inference,
-    Observer,
-    Sampled,
-    check_sampler,
-    choose,
-    fit_again,
-    infer,
-    sample_everything,
-)
-from vihmc.posterior.density import Validation, check_validation
+from vihmc.checkpointing import Observer
+from vihmc.pipeline import Inference, fit_and_select, infer
+from vihmc.samplers.chains import Journal
+from vihmc.samplers.third_stage import Sampled, check_sampler, sample_subspace
+from vihmc.selection.second_stage import Selected
+from vihmc.posterior.checks import Validation, check_validation
 from vihmc.predict import Prediction
 from vihmc.data import Problem
 from vihmc.data.input_file import read_inputs
@@ -74,7 +65,7 @@ class Case(NamedTuple):
 class RunResult:
     """Everything a run found."""
 
-    config: Config
+    config: RunConfig
     problem: Problem
     inference: Inference
     methods: dict[str, MethodResult]
@@ -88,10 +79,10 @@ class RunResult:
 
 def run_problem(
     problem: Problem,
-    config: Config,
+    config: RunConfig,
     observer: Observer | None = None,
     *,
-    fitted: VIResult | None = None,
+    fitted: FitResult | None = None,
     journal: Journal | None = None,
 ) -> RunResult:
     """Run the method on a problem, with full-space HMC beside it if configured, and evaluate all of it.
@@ -107,38 +98,28 @@ def run_problem(
     folds = check_run(problem, config)
     key = jax.random.key(config.seed)
     inference = infer(
-        problem.posterior, config, **_given_to(problem, config), observer=observer, fitted=fitted, journal=journal
+        problem.posterior, config, **given_to(problem, config), observer=observer, fitted=fitted, journal=journal
     )
     reference = None
     if config.reference.enabled:
-        fits = []
-        if config.reference.start == "fits":
-            with observer.stage("fits", config.reference.num_fits):
-                fits = fit_again(
-                    problem.posterior,
-                    config,
-                    inference.vi,
-                    num_fits=config.reference.num_fits,
-                    initial_params=problem.initial_params,
-                    journal=journal,
-                )
-        with observer.stage("reference", config.reference.num_warmup + config.reference.num_draws):
-            reference = sample_everything(
+        sampler = config.reference_sampler
+        with observer.stage("reference", sampler.num_warmup + sampler.num_draws):
+            reference = sample_subspace(
                 problem.posterior,
-                inference.vi.q,
-                config.reference,
+                inference.fit.q,
+                whole_space(inference.fit.q.mean),
+                sampler,
                 jax.random.fold_in(key, _STREAM_REFERENCE),
-                fits=fits,
                 on_steps=observer.on_steps,
                 journal=journal.chains("reference"),
             )
     with observer.stage("prediction", 1):
         frozen_shares = find_frozen_shares(problem, inference, config)
-        everything, num_draws = whole_space(inference.vi.q.mean), config.prediction.num_draws
-        draws = {VI: (everything, vi_draws(inference.vi.q, config)), VIHMC: inference.sampled.spread(num_draws)}
+        everything, num_draws = whole_space(inference.fit.q.mean), config.prediction.num_draws
+        draws = {VI: (everything, vi_draws(inference.fit.q, config)), VIHMC: inference.sampled.spread(num_draws)}
         sampled = {VIHMC: ("hmc", inference.sampled, config.hmc)}
         if reference is not None:
-            draws[HMC], sampled[HMC] = reference.spread(num_draws), ("reference", reference, config.reference)
+            draws[HMC], sampled[HMC] = reference.spread(num_draws), ("reference", reference, config.reference_sampler)
         predictions = {name: _predict(problem, *pair, config) for name, pair in draws.items()}
         cases = _choose_cases(problem, predictions)
         methods = {
@@ -149,7 +130,8 @@ def run_problem(
     left_out = None
     if folds is not None:
         with observer.stage("leave_out", config.leave_out.num_folds):
-            left_out = leave_out(problem, folds, config, observer, journal)
+            target_inputs = given_to(problem, config)["target_inputs"]
+            left_out = leave_out(problem, folds, config, observer, journal, target_inputs=target_inputs)
     return RunResult(
         config,
         problem,
@@ -163,57 +145,77 @@ def run_problem(
     )
 
 
-def choose_for(problem: Problem, config: Config, observer: Observer | None = None, **done: Any) -> Choice:
-    """Only fit, score and select, as :func:`run_problem` does before its chains; `done` is what that takes as well."""
-    return choose(problem.posterior, config, **_given_to(problem, config), observer=observer, **done)
+def fit_and_select_for(
+    problem: Problem,
+    config: RunConfig,
+    observer: Observer | None = None,
+    *,
+    fitted: FitResult | None = None,
+    journal: Journal | None = None,
+) -> tuple[FitResult, Selected]:
+    """Only the first two stages, as :func:`run_problem` runs them before its chains."""
+    return fit_and_select(
+        problem.posterior,
+        config,
+        **given_to(problem, config),
+        fitted=fitted,
+        observer=observer or Observer(),
+        journal=journal or Journal(),
+    )
 
 
-def _given_to(problem: Problem, config: Config) -> dict[str, Any]:
+def given_to(problem: Problem, config: RunConfig) -> dict[str, Any]:
     """What a problem gives to the method beside its posterior."""
     key, start = jax.random.fold_in(jax.random.key(config.seed), _STREAM_START), problem.initial_params
-    path = config.sensitivity.inputs_file
+    path = config.selection.target_inputs_file
     return {
         "initial_params": None if start is None else start(key),
         "validation": Validation(problem.validation_inputs, problem.validation_targets, problem.validation_weights),
-        "use_inputs": None if path is None else read_inputs(problem, Path(path), "sensitivity.inputs_file"),
+        "target_inputs": None if path is None else read_inputs(problem, Path(path), "selection.target_inputs"),
     }
 
 
-def find_frozen_shares(problem: Problem, inference: Inference, config: Config) -> dict[str, float]:
+def find_frozen_shares(problem: Problem, inference: Inference, config: RunConfig) -> dict[str, float]:
     """Share of the first-order variance that the frozen parameters hold, where the data are and where it is judged."""
-    posterior, q = problem.posterior, inference.vi.q
+    posterior, q = problem.posterior, inference.fit.q
     key = jax.random.fold_in(jax.random.key(config.seed), _STREAM_FROZEN_SHARE)
-    checked = check_validation(posterior, _given_to(problem, config)["validation"])
+    checked = posterior.check_validation(given_to(problem, config)["validation"])
     places = {
         "training": (posterior.inputs, posterior.weights),
         "validation": (checked.inputs, None if checked.weights is None else jnp.asarray(checked.weights)),
     }
     return {
         name: frozen_share(
-            posterior, q.mean, q.std, inference.subspace.kept, inputs, config.sensitivity, key, weights=weights
+            posterior,
+            q.mean,
+            q.std,
+            inference.subspace.selected,
+            inputs,
+            weights=weights,
+            rng_key=key,
         )
         for name, (inputs, weights) in places.items()
     }
 
 
-def vi_draws(q: MeanField, config: Config) -> np.ndarray:
+def vi_draws(q: MeanField, config: RunConfig) -> np.ndarray:
     """The draws that VI alone predicts with."""
     key = jax.random.fold_in(jax.random.key(config.seed), _STREAM_VI_DRAWS)
     return np.asarray(q.sample(key, config.prediction.num_vi_draws))
 
 
-def check_run(problem: Problem, config: Config) -> Folds | None:
+def check_run(problem: Problem, config: RunConfig) -> Folds | None:
     """Refuse settings that do not fit the problem, before anything is computed; return what is to be left out."""
     check_sampler("hmc", problem.posterior, config.hmc)
     if config.reference.enabled:
-        check_sampler("reference", problem.posterior, config.reference)
+        check_sampler("reference", problem.posterior, config.reference_sampler)
     folds = choose_folds(problem, config)
     if folds is not None:
-        check_sampler("leave_out", problem.posterior, config.leave_out)
+        check_sampler("leave_out", problem.posterior, config.leave_out_sampler)
     return folds
 
 
-def _predict(problem: Problem, subspace: Subspace, draws: np.ndarray, config: Config) -> Prediction:
+def _predict(problem: Problem, subspace: Subspace, draws: np.ndarray, config: RunConfig) -> Prediction:
     return prediction.predict_posterior(
         problem.posterior,
         subspace,
@@ -222,7 +224,6 @@ def _predict(problem: Problem, subspace: Subspace, draws: np.ndarray, config: Co
         quantiles=config.prediction.quantiles,
         observations=config.prediction.observation_quantiles,
         truth=problem.validation_targets,
-        memory_mb=config.prediction.memory_mb,
     )
 
 
@@ -242,14 +243,14 @@ def _choose_cases(problem: Problem, predictions: dict[str, Prediction]) -> tuple
 def _functions(problem: Problem, subspace: Subspace, draws: np.ndarray, cases: tuple[Case, ...]) -> np.ndarray:
     chosen = draws[:: max(1, len(draws) // _NUM_FUNCTIONS)][:_NUM_FUNCTIONS]
     posterior, inputs = problem.posterior, problem.validation_inputs
-    if not isinstance(posterior, OperatorPosterior):
+    if problem.locations is None:
         return prediction.evaluate(subspace.restrict(posterior.predict), chosen, inputs)
     if problem.grid is None:
         return np.zeros((0,))
     functions = inputs[np.asarray([case.index for case in cases])]
-    at_the_end = posterior.locations[-len(problem.grid.positions) :]
-    fields = prediction.evaluate(Partial(prediction.field_at, posterior, subspace, functions), chosen, at_the_end)
-    return np.swapaxes(fields, 1, 2)
+    at_the_end = problem.locations[-len(problem.grid.positions) :]
+    rows = posterior.row_wise(subspace, functions, locations=at_the_end)
+    return np.swapaxes(prediction.evaluate(rows.predict_fn, chosen, rows.rows), 1, 2)
 
 
 def relative_l2(predicted: Any, truth: Any, weights: np.ndarray | None = None) -> np.ndarray:

@@ -1,43 +1,93 @@
-"""What a run keeps of itself while it goes on, so that one that was interrupted can be finished."""
+"""The journal of a run on disk: stages that have ended, where the others are, and draws as they come.
 
-from typing import NamedTuple
+A checkpoint takes the place of the last one when it is whole.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from vihmc.checkpointing import Checkpoints
-from vihmc.fit.result import VIResult
-from vihmc.selection.linear_model import Captured
-from vihmc.samplers.chains import ChainJournal
-from vihmc.selection.sensitivity import Scores
+from vihmc.runs import files
+from vihmc.runs.disk_chains import COORDINATES, STORES, DiskChains, open_arrays, reading
+from vihmc.errors import InputError
+from vihmc.samplers.chains import Journal
+from vihmc.runs.pace import Pace
+from vihmc.runs.stage_files import STAGES, load_fit, load_selected
+
+MANY_NAMES = 10_000
 
 
-class Selected(NamedTuple):
-    """The outcome of the second stage: scores, indices of the kept parameters, and what of the variance these keep."""
+class RunJournal(Journal):
+    """Writes to a run directory."""
 
-    scores: Scores
-    kept: np.ndarray
-    captured: Captured
+    def __init__(self, path: Path, *, param_names: tuple[str, ...], pace: Pace | None = None) -> None:
+        """Go on with what is in `path`, or begin."""
+        self._path, self._names, self._pace = path, param_names, pace or Pace()
+        self._selected: np.ndarray | None = None
+        (path / "checkpoints").mkdir(parents=True, exist_ok=True)
+
+    def recall(self, name: str, like: Any) -> Any | None:
+        """Read a checkpoint."""
+        file = self._checkpoint(name)
+        return files.load_tree(file, like) if file.exists() else None
+
+    def is_due(self) -> bool:
+        """Whether the last checkpoint is old."""
+        return self._pace.is_due()
+
+    def keep(self, name: str, state: Any) -> None:
+        """Write a checkpoint."""
+        files.save_tree(self._checkpoint(name), state)
+        self._pace.on_written()
+
+    def once(self, name: str, compute: Callable[[], Any]) -> Any:
+        """Read a stage that has ended, or compute and write it."""
+        file, load, save = STAGES[name]
+        if (self._path / file).exists():
+            found = load(self._path / file)
+        else:
+            found = compute()
+            save(self._path / file, found)
+        if name == "fit":
+            for checkpoint in ("mode", "vi"):
+                self._checkpoint(checkpoint).unlink(missing_ok=True)
+        if name == "selected":
+            self._selected = found.indices
+        return found
+
+    def chains(self, section: str, *, of_all: bool = False) -> "DiskChains":
+        """Open the draws of "hmc" or "reference"."""
+        selected = None if of_all or section == "reference" else self._selected
+        indices = range(len(self._names)) if selected is None else selected.tolist()
+        # Many of them would be a megabyte in an attribute; scores.npz has the indices.
+        names = [self._names[index] for index in indices] if len(indices) <= MANY_NAMES else []
+        return DiskChains(self._path, section, param_names=names, pace=self._pace)
+
+    def part(self, name: str) -> "RunJournal":
+        """Open the journal of an inference within this one."""
+        return RunJournal(self._path / "parts" / name, param_names=self._names, pace=self._pace)
+
+    def _checkpoint(self, name: str) -> Path:
+        return self._path / "checkpoints" / f"{name}.npz"
 
 
-class Journal(Checkpoints):
-    """Keeps nothing, and holds draws in memory. One that writes to a run directory is in :mod:`vihmc.runs.run_journal`."""
+def check_whole(path: Path) -> None:
+    """Read all that a finished run would need to go on.
 
-    def recall_fit(self) -> VIResult | None:
-        """Return the first stage, if it has ended."""
-
-    def keep_fit(self, fitted: VIResult) -> None:
-        """Hear that the first stage has ended."""
-
-    def recall_selected(self) -> Selected | None:
-        """Return the second stage, if it has ended."""
-
-    def keep_selected(self, selected: Selected) -> None:
-        """Hear that the second stage has ended."""
-
-    def chains(self, stage: str, *, of_all: bool = False) -> ChainJournal:
-        """Return the journal of the chains of a stage, "hmc" or "reference", whose draws may be of all parameters."""
-        return ChainJournal()
-
-    def part(self, name: str) -> "Journal":
-        """Return the journal of an inference within this one: a further fit, a fold."""
-        return Journal()
+    Raises:
+        InputError: If some of it is missing or damaged.
+    """
+    load_fit(path / "vi.npz")
+    load_selected(path / "scores.npz")
+    for file in sorted((path / "checkpoints").glob("*.npz")):
+        files.load_arrays(file)
+    for stage, store in STORES.items():
+        if not (path / store).exists() and stage != "hmc":
+            continue
+        num_draws = DiskChains(path, stage).collect().num_draws
+        with reading(path / store):
+            arrays = open_arrays(path / store)
+            if not all(np.array_equal(arrays[name][:num_draws], np.arange(num_draws)) for name in COORDINATES):
+                raise InputError(f"`{path / store}` must number its draws from 0, got something else.")

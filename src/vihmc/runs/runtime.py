@@ -2,11 +2,11 @@
 
 import jax
 
-from vihmc.config.method import Config
+from vihmc.runs.config import RunConfig
 from vihmc.devices import use_cores
 
 
-def configure_jax(config: Config) -> None:
+def configure_jax(config: RunConfig) -> None:
     """Set JAX up for a run; the number of cores is of no effect once it has started."""
     jax.config.update("jax_enable_x64", config.precision == "float64")
     use_cores(config.num_cores)

@@ -7,13 +7,14 @@ import jax
 import zarr
 from matplotlib.figure import Figure
 
-from vihmc.config.method import Config
-from vihmc.config.files import build_config, read_toml
+from vihmc.runs.config import RunConfig
+from vihmc.config.files import read_toml
+from vihmc.runs.config import build_config
 from vihmc.runs.disk_chains import STORES, reading
 from vihmc.errors import InputError
 from vihmc.runs.evaluation import HMC, VI, VIHMC, RunResult
 from vihmc.runs.files import save_arrays, save_json
-from vihmc.fit.result import VIResult
+from vihmc.fit.result import FitResult
 from vihmc.posterior.operator import OperatorPosterior
 from vihmc.posterior.density import Posterior
 from vihmc.runs.stage_files import load_fit
@@ -58,7 +59,7 @@ def save_summary(path: Path, summary: dict[str, Any]) -> None:
     save_json(path / "summary.json", summary)
 
 
-def load_fit_of(path: Path, posterior: Posterior, config: Config) -> VIResult:
+def load_fit_of(path: Path, posterior: Posterior, config: RunConfig) -> FitResult:
     """Load the first stage of an earlier run, to be used under other settings.
 
     Raises:

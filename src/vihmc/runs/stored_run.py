@@ -18,24 +18,23 @@ import xarray as xr
 from jaxtyping import Array
 
 from vihmc import predict as prediction
-from vihmc.config.method import Config
+from vihmc.config.method import SamplerConfig
+from vihmc.runs.config import RunConfig
 from vihmc.runs.disk_chains import STORES, DiskChains, reading
 from vihmc.errors import InputError
 from vihmc.runs.evaluation import HMC, VI, VIHMC, vi_draws
 from vihmc.runs.files import load_json
-from vihmc.selection.linear_model import Captured, linearise
-from vihmc.posterior.operator import OperatorPosterior
-from vihmc.pipeline import choose_chains, draws_space, spread_draws
-from vihmc.posterior.density import check_inputs_like
+from vihmc.selection.linear_model import Captured
+from vihmc.selection.second_stage import captured_at
+from vihmc.samplers.third_stage import choose_chains, differs_per_chain, spread_draws
+from vihmc.posterior.checks import check_inputs_like
 from vihmc.predict import Prediction
 from vihmc.data import Problem, build_problem
 from vihmc.runs.directory import read_config
-from vihmc.runs.run_journal import check_whole
+from vihmc.runs.journal import check_whole
 from vihmc.selection.sensitivity import frozen_share
-from vihmc.selection.captured_variance import find_captured
 from vihmc.runs.stage_files import load_fit, load_selected
 from vihmc.posterior.subspace import Subspace, whole_space
-from vihmc.samplers.target import differs_per_chain
 from vihmc.types import Inputs
 
 STAGES = {VIHMC: "hmc", HMC: "reference"}
@@ -46,7 +45,7 @@ class StoredRun:
     """A finished run. Make one with :func:`load`."""
 
     path: Path
-    config: Config
+    config: RunConfig
     problem: Problem
     summary: dict[str, Any]
 
@@ -93,7 +92,6 @@ class StoredRun:
                 locations=None if locations is None else self._check_locations(locations),
                 quantiles=settings.quantiles if quantiles is None else _check_levels(quantiles),
                 observations=settings.observation_quantiles if observations is None else observations,
-                memory_mb=settings.memory_mb,
             )
         return self._in_units(_first_inputs(predicted, num_inputs))
 
@@ -105,20 +103,17 @@ class StoredRun:
         with self._precision():
             posterior, q = self.problem.posterior, self._fitted.q
             checked = jax.tree.map(jnp.asarray, check_inputs_like("inputs", inputs, posterior.inputs))
-            kept = jnp.asarray(load_selected(self.path / "scores.npz").kept)
-            return frozen_share(posterior, q.mean, q.std, kept, checked)
+            selected = jnp.asarray(load_selected(self.path / "scores.npz").indices)
+            return frozen_share(posterior, q.mean, q.std, selected, checked)
 
     def captured_at(self, inputs: Inputs) -> Captured:
-        """Share of the variance of the predictions at `inputs` that the kept parameters hold, by a linear model.
+        """Share of the variance of the predictions at `inputs` that the selected parameters hold, by a linear model.
 
         Its mean, median and worst say whether the error bars there are to be trusted; no chain has to be run for it.
         """
         with self._precision():
-            posterior, q = self.problem.posterior, self._fitted.q
-            checked = jax.tree.map(jnp.asarray, check_inputs_like("inputs", inputs, posterior.inputs))
-            key = jax.random.key(self.config.seed)
-            linear = linearise(posterior, q.mean, checked, self.config.selection, key)
-            return find_captured(linear, load_selected(self.path / "scores.npz").kept, self.config.selection)
+            selected = load_selected(self.path / "scores.npz").indices
+            return captured_at(self.problem.posterior, self._fitted.q.mean, selected, inputs)
 
     def to_datatree(self) -> xr.DataTree:
         """All draws in ArviZ's layout, lazily read, with the fit of the first stage beside them."""
@@ -173,24 +168,26 @@ class StoredRun:
         if method == VI:
             return whole_space(q.mean), vi_draws(q, self.config)
         stage = STAGES[method]
-        chains, *_ = choose_chains(DiskChains(self.path, stage).collect(), getattr(self.config, stage))
+        chains, *_ = choose_chains(DiskChains(self.path, stage).collect(), self._sampler(method))
         if method == HMC:
             space = whole_space(q.mean)
         else:
-            subspace = Subspace.of(load_selected(self.path / "scores.npz").kept, q.mean)
-            space = draws_space(subspace, is_per_chain=differs_per_chain(subspace, self.config.hmc))
-        if chains.positions.shape[-1] != space.num_kept:
+            subspace = load_selected(self.path / "scores.npz").subspace(q.mean)
+            space = whole_space(q.mean) if differs_per_chain(subspace, self.config.hmc) else subspace
+        if chains.positions.shape[-1] != space.num_selected:
             raise InputError(
-                f"`{self.path / STORES[stage]}` must hold draws of the {space.num_kept} kept parameters, got "
+                f"`{self.path / STORES[stage]}` must hold draws of the {space.num_selected} selected parameters, got "
                 f"{chains.positions.shape[-1]}."
             )
         return space, spread_draws(chains, self.config.prediction.num_draws)
 
+    def _sampler(self, method: str) -> SamplerConfig:
+        return self.config.reference_sampler if method == HMC else self.config.hmc
+
     def _check_locations(self, locations: Any) -> Array:
-        posterior = self.problem.posterior
-        if not isinstance(posterior, OperatorPosterior):
+        if self.problem.locations is None:
             raise InputError(f"`locations` are for operators, got some for {self.problem.name}, which is none.")
-        return check_inputs_like("locations", locations, posterior.locations)
+        return check_inputs_like("locations", locations, self.problem.locations)
 
     def _in_units(self, predicted: Prediction) -> Prediction:
         units = self.problem.units

@@ -11,12 +11,11 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from vihmc.checkpointing import Checkpoints
+from vihmc.checkpointing import Checkpoints, run_loop
 from vihmc.samplers.kernel import Kernel, StepInfo, Tuning
 from vihmc.samplers.loop import LoopState, run_chunk, start_loop
 from vihmc.samplers.per_chain import map_chains
-from vihmc.tracing import as_pytree_function
-from vihmc.types import Key, LogDensity
+from vihmc.types import Key, LogDensity, as_pytree_function
 
 Finish = Callable[[Array, int], np.ndarray]
 """Turns a chunk of what is sampled (draw, chain, dim), whose first draw has the given number, into what is stored
@@ -128,12 +127,27 @@ class ChainJournal(Checkpoints):
         self._pieces: list[Chains] = []
 
     def append(self, piece: Chains) -> None:
-        """Take the next draws of all chains; they count once the state after them is kept."""
+        """Take the next draws of all chains; they count once the state after them is selected."""
         self._pieces.append(piece)
 
     def collect(self) -> Chains:
         """Return all draws."""
         return Chains.join(self._pieces)
+
+
+class Journal(Checkpoints):
+    """What a whole run remembers. This one keeps nothing, and holds draws in memory.
+
+    One that writes to a run directory is in :mod:`vihmc.runs.journal`.
+    """
+
+    def chains(self, section: str, *, of_all: bool = False) -> ChainJournal:
+        """Return the journal of the chains of "hmc" or "reference", whose draws may be of all parameters."""
+        return ChainJournal()
+
+    def part(self, name: str) -> "Journal":
+        """Return the journal of an inference within this one: a fold, say."""
+        return Journal()
 
 
 def run_chains(
@@ -166,14 +180,15 @@ def run_chains(
         journal: Where draws go, and where to go on from, if the same chains were begun before.
     """
     journal = journal or ChainJournal()
-    loop = start_loop(kernel, state, tuning.step_size.dtype, step_size=float(tuning.step_size))
-    now = DrawsState(loop, 0, 0.0)
-    now = journal.recall("draws", now) or now
     chunk = partial(run_chunk, kernel, chunk_size, as_pytree_function(logdensity_fn))
-    if now.num_draws < num_draws:
-        # Compiles, and draws nothing.
-        jax.block_until_ready(chunk(now.loop, tuning, rng_key, start=0, count=0, thin=thin))
-    while now.num_draws < num_draws:
+    is_compiled = False
+
+    def advance(now: DrawsState) -> DrawsState:
+        nonlocal is_compiled
+        if not is_compiled:
+            # Compiles, and draws nothing.
+            jax.block_until_ready(chunk(now.loop, tuning, rng_key, start=0, count=0, thin=thin))
+            is_compiled = True
         began = time.perf_counter()
         start, count = now.num_draws, min(chunk_size, num_draws - now.num_draws)
         loop, outputs = chunk(now.loop, tuning, rng_key, start=start, count=count, thin=thin)
@@ -182,12 +197,13 @@ def run_chains(
         stored = np.swapaxes(position, 0, 1) if finish is None else finish(outputs.position, start)
         statistics = [np.swapaxes(values[:count], 0, 1) for values in (log_density, *info)]
         seconds = time.perf_counter() - began
-        now = DrawsState(loop, start + count, now.seconds + seconds)
         journal.append(Chains(stored[:, :count], *statistics, seconds=seconds))
         if on_chunk is not None:
-            on_chunk(now.num_draws, StepInfo(*(values[:count] for values in info)))
-        if now.num_draws == num_draws or journal.is_due():
-            journal.keep("draws", now)
+            on_chunk(start + count, StepInfo(*(values[:count] for values in info)))
+        return DrawsState(loop, start + count, now.seconds + seconds)
+
+    begin = DrawsState(start_loop(state, tuning.step_size.dtype, step_size=float(tuning.step_size)), 0, 0.0)
+    run_loop(journal, "draws", begin, is_done=lambda now: now.num_draws >= num_draws, advance=advance)
     return journal.collect()
 
 

@@ -5,8 +5,8 @@ here therefore asks for the gradient at every step and for the density once, at 
 their own (:mod:`vihmc.posterior.pairs`), the expensive one runs once per draw.
 
 - ``leapfrog``: half a kick, a drift, half a kick.
-- ``lanes``: the same on all chains at once, with the chains along the last axis (:mod:`vihmc.models.vectorised`); arrays are turned
-  once per trajectory instead of once per step. For a diagonal mass matrix.
+- ``vectorised``: the same on all chains at once, with the chains along the last axis (:mod:`vihmc.models.vectorised`);
+  arrays are transposed once per trajectory instead of once per step. For a diagonal mass matrix.
 - ``split`` (Cobb & Jalaian 2021): the data are cut into M shards and every step kicks with one shard after the other,
   :math:`\tfrac12 F_1, D, \tfrac12 F_2, D, \dots, F_M, \dots, D, \tfrac12 F_2, D, \tfrac12 F_1` with drifts of
   :math:`\epsilon/(2(M-1))`. Every force and every energy has one shard in use at a time; the composition is symmetric,
@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from blackjax.mcmc.integrators import IntegratorState
 from jaxtyping import Array
 
-from vihmc.models.vectorised import LanesDensity, call_with_all_chains
+from vihmc.models.vectorised import VectorisedDensity, call_with_all_chains
 from vihmc.posterior.shards import ShardedDensity
 from vihmc.types import LogDensity
 
@@ -49,10 +49,10 @@ def leapfrog(logdensity_fn: LogDensity, kinetic_energy_fn: Callable, num_steps: 
     return trajectory
 
 
-def leapfrog_in_lanes(
-    logdensity_fn: LanesDensity, kinetic_energy_fn: Callable, num_steps: Array | int
+def leapfrog_vectorised(
+    logdensity_fn: VectorisedDensity, kinetic_energy_fn: Callable, num_steps: Array | int
 ) -> OneTrajectory:
-    """Velocity Verlet for a density in lanes and a kinetic energy that is a sum over coordinates."""
+    """Velocity Verlet for a vectorised density and a kinetic energy that is a sum over coordinates."""
 
     def trajectory(state: IntegratorState, step_size: Array | float) -> IntegratorState:
         # The gradient of a quadratic form is the form's diagonal at a vector of ones.
@@ -66,21 +66,21 @@ def leapfrog_in_lanes(
 
 
 class _Settings(NamedTuple):
-    density: LanesDensity
+    density: VectorisedDensity
     inverse_mass: Array
     step_size: Array
     num_steps: Array
 
 
 def _steps_of_one(settings: _Settings, *start: Array) -> tuple[Array, ...]:
-    return tuple(end[:, 0] for end in _steps_in_lanes(settings, *(vector[:, None] for vector in start)))
+    return tuple(end[:, 0] for end in _steps_vectorised(settings, *(vector[:, None] for vector in start)))
 
 
 def _steps_of_all(settings: _Settings, *start: Array) -> tuple[Array, ...]:
-    return tuple(end.T for end in _steps_in_lanes(settings, *(vectors.T for vectors in start)))
+    return tuple(end.T for end in _steps_vectorised(settings, *(vectors.T for vectors in start)))
 
 
-def _steps_in_lanes(
+def _steps_vectorised(
     settings: _Settings, position: Array, momentum: Array, gradient: Array
 ) -> tuple[Array, Array, Array]:
     density, inverse_mass, step_size, num_steps = settings
@@ -132,10 +132,8 @@ def _end(
     return state._replace(position=position, momentum=momentum, logdensity=log_density, logdensity_grad=gradient)
 
 
-INTEGRATORS: dict[str, Integrator] = {"leapfrog": leapfrog, "lanes": leapfrog_in_lanes, "split": split}
-
-
-def choose_integrator(name: str, logdensity_fn: LogDensity, inverse_mass_matrix: Any) -> str:
-    """Take leapfrog steps in lanes where density and metric allow it."""
-    is_diagonal = getattr(inverse_mass_matrix, "ndim", None) == 1
-    return "lanes" if name == "leapfrog" and is_diagonal and isinstance(logdensity_fn, LanesDensity) else name
+def integrator_for(logdensity_fn: LogDensity) -> Integrator:
+    """The integrator that suits a density: over its shards, vectorised over chains, or plain leapfrog."""
+    if isinstance(logdensity_fn, ShardedDensity):
+        return split
+    return leapfrog_vectorised if isinstance(logdensity_fn, VectorisedDensity) else leapfrog

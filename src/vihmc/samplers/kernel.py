@@ -18,10 +18,10 @@ class Tuning(NamedTuple):
     """What the warm-up finds and the draws use."""
 
     step_size: Array
-    inverse_mass_matrix: Any
-    """Its diagonal, or the whole, or BlackJAX's diagonal with a few directions; in squared units of the parameters."""
+    inverse_mass_matrix: Array
+    """Its diagonal, in squared units of the parameters."""
     num_integration_steps: Array
-    """Steps after which a chain has a new momentum: all at once, or bit by bit; NUTS finds its own number."""
+    """Leapfrog steps of a trajectory; NUTS finds its own number."""
     jitter: Array | float = 0.0
     """How far, as a share of it, the number of steps is drawn from around `num_integration_steps`."""
 
@@ -35,41 +35,18 @@ class StepInfo(NamedTuple):
     num_gradients: Array
 
 
-class StepSizeRule(NamedTuple):
-    """How a step size is searched for, one for all chains.
-
-    Attributes:
-        start: ``start(step_size)`` gives the state of the search.
-        update: ``update(state, chains, info, target_acceptance)`` gives the next one, after a step of all chains.
-        trial: The step size to try next, from the state.
-        final: The step size to keep, from the state.
-    """
-
-    start: Callable[[Array], Any]
-    update: Callable[[Any, Any, StepInfo, Any], Any]
-    trial: Callable[[Any], Array]
-    final: Callable[[Any], Array]
-
-
 class Kernel(NamedTuple):
     """A Markov transition.
 
     Attributes:
         init: ``init(position, logdensity_fn)`` gives the state of a chain; it has `position` and `logdensity`.
         step: ``step(rng_key, state, logdensity_fn, tuning)`` gives the next state and a :class:`StepInfo`.
-        step_size_rule: How the warm-up finds a step size for it.
-        has_unit_speed: Whether a chain moves at speed one in units of the metric; the velocity of a Gaussian momentum
-            has the length of the square root of the dimension, and takes that much less time for the same way.
-        keeps_end: Whether the state has `end`, the :class:`TrajectoryEnd` that the length is learnt from.
         sequential: Whether chains step one after the other instead of all at once: a model that fills the machine by
             itself is then not copied once per chain.
     """
 
     init: Callable[[Array, LogDensity], Any]
     step: Callable[[Key, Any, LogDensity, Tuning], tuple[Any, StepInfo]]
-    step_size_rule: StepSizeRule
-    has_unit_speed: bool = False
-    keeps_end: bool = False
     sequential: bool = False
 
     def for_all_chains(self, function: Callable) -> Callable:
@@ -77,10 +54,3 @@ class Kernel(NamedTuple):
         if not self.sequential:
             return jax.vmap(function)
         return lambda *stacked: jax.lax.map(lambda one: function(*one), stacked)
-
-
-class TrajectoryEnd(NamedTuple):
-    """Where the last trajectory ended, accepted or not."""
-
-    position: Array
-    momentum: Array

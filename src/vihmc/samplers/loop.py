@@ -2,8 +2,8 @@
 
 Step `t` of chain `c` has the key ``fold_in(fold_in(rng_key, c), t)``, and what all chains share is drawn with the key
 of a chain that never is. Draws therefore depend neither on the length of a chunk nor on how often a person looked.
-Everything that may change between two chunks is traced: the number of draws, the tuning, and whether a step size or a
-length is being searched for.
+Everything that may change between two chunks is traced: the number of draws, the tuning, and whether a step size is
+being searched for.
 """
 
 from functools import partial
@@ -14,9 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from vihmc.samplers.chees import LengthState, start_length, update_length
 from vihmc.samplers.kernel import Kernel, StepInfo, Tuning
 from vihmc.samplers.per_chain import map_chains
+from vihmc.samplers.step_size import start_search, trial_step_size, update_search
 from vihmc.samplers.trajectory import LengthRule, jittered, num_steps_for
 from vihmc.types import Key, LogDensity
 
@@ -24,25 +24,23 @@ _NO_CHAIN = np.uint32(2**32 - 1)
 
 
 class Search(NamedTuple):
-    """What is being searched for: the step size, the length of a trajectory, both, or nothing."""
+    """Whether a step size is being searched for, and the trajectory length that goes with each one tried."""
 
-    step_size_is_on: bool
-    length_is_on: bool
+    is_on: bool
     target_acceptance: float
     length: LengthRule
     time: float
-    """Integration time of a trajectory, for rules that have one, while no length is searched for."""
+    """Integration time of a trajectory."""
 
 
-NO_SEARCH = Search(step_size_is_on=False, length_is_on=False, target_acceptance=0.8, length=LengthRule(1, 1), time=1.0)
+NO_SEARCH = Search(is_on=False, target_acceptance=0.8, length=LengthRule(1, 1), time=1.0)
 
 
 class LoopState(NamedTuple):
-    """State of all chains, stacked along the first axis, and of the two searches."""
+    """State of all chains, stacked along the first axis, and of the search for a step size."""
 
     chains: Any
     step_size: Any
-    length: LengthState
 
 
 class Step(NamedTuple):
@@ -53,10 +51,9 @@ class Step(NamedTuple):
     info: StepInfo
 
 
-def start_loop(kernel: Kernel, chains: Any, dtype: Any, *, step_size: float, time: float = 1.0) -> LoopState:
-    """Begin the searches at `step_size` and `time`."""
-    search = kernel.step_size_rule.start(jnp.asarray(step_size, dtype))
-    return LoopState(chains, strong(search, dtype), strong(start_length(jnp.asarray(time, dtype)), dtype))
+def start_loop(chains: Any, dtype: Any, *, step_size: float) -> LoopState:
+    """Begin the search at `step_size`."""
+    return LoopState(chains, strong(start_search(jnp.asarray(step_size, dtype)), dtype))
 
 
 def strong(tree: Any, dtype: Any) -> Any:
@@ -116,18 +113,16 @@ def _run_chunk(
     start: Array,
     count: Array,
 ) -> tuple[LoopState, Step]:
-    rule = kernel.step_size_rule
     shapes = jax.eval_shape(
         lambda chains: step_chains(kernel, logdensity_fn, chains, given, rng_key, start)[1], state.chains
     )
     nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
 
     def tune(state: LoopState, index: Array) -> Tuning:
-        step_size = jnp.where(search.step_size_is_on, rule.trial(state.step_size), given.step_size)
+        step_size = jnp.where(search.is_on, trial_step_size(state.step_size), given.step_size)
         step_size = step_size.astype(given.step_size.dtype)
-        time = jnp.where(search.length_is_on, jnp.exp(state.length.log_time), search.time)
-        searched = search.step_size_is_on | search.length_is_on
-        num_steps = jnp.where(searched, num_steps_for(search.length, step_size, time), given.num_integration_steps)
+        searched = num_steps_for(search.length, step_size, search.time)
+        num_steps = jnp.where(search.is_on, searched, given.num_integration_steps)
         key = jax.random.fold_in(jax.random.fold_in(rng_key, _NO_CHAIN), index)
         return given._replace(
             step_size=step_size, num_integration_steps=jittered(num_steps, jnp.asarray(given.jitter), key)
@@ -136,13 +131,7 @@ def _run_chunk(
     def step(index: Array, state: LoopState) -> tuple[LoopState, StepInfo]:
         tuning = tune(state, index)
         chains, info = step_chains(kernel, logdensity_fn, state.chains, tuning, rng_key, index)
-        step_size = rule.update(state.step_size, chains, info, search.target_acceptance)
-        length = state.length
-        if kernel.keeps_end:
-            longest = tuning.step_size * search.length.longest
-            before = state.chains.position
-            length = update_length(length, before, chains.end, info.acceptance_rate, tuning, longest=longest)
-        return LoopState(chains, step_size, length), info
+        return LoopState(chains, update_search(state.step_size, info, search.target_acceptance)), info
 
     def draw(index: Array, state: LoopState) -> tuple[LoopState, StepInfo]:
         def add(offset: Array, carry: tuple[LoopState, StepInfo]) -> tuple[LoopState, StepInfo]:

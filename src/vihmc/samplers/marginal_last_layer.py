@@ -1,7 +1,7 @@
-r"""The last layer, integrated out.
+r"""The output layer, integrated out (the marginalised last layer).
 
 A network is linear in its last layer, so given everything below it the posterior of that layer is Gaussian, and its
-integral is known. With the features :math:`\Phi` that enter it (and a column of ones for the bias), its kept entries
+integral is known. With the features :math:`\Phi` that enter it (and a column of ones for the bias), its selected entries
 :math:`w = \text{prior\_std}\, v` and what the frozen ones predict taken off the targets, in units of the noise
 
 .. math::
@@ -27,54 +27,56 @@ import numpy as np
 from jax.tree_util import Partial
 from jaxtyping import Array, Bool, Float
 
-from vihmc.models import vectorised as lanes
-from vihmc.posterior.density import LOG_2PI, Posterior, log_normal_in_lanes, model_in_lanes, without_units
+from vihmc.models import vectorised
+from vihmc.posterior.density import Posterior
+from vihmc.posterior.normal import LOG_2PI, log_normal_of_chains
 from vihmc.posterior.subspace import Subspace
+from vihmc.posterior.vectorised import suits_vectorised_chains, without_units
 from vihmc.types import Key, LogDensity
 
 _DRAWS_AT_ONCE = 256
 
 
 @dataclass(frozen=True, eq=False)
-class IntegratedHead:
-    """The posterior of the kept parameters below the last layer. Build it with :meth:`of`.
+class MarginalLastLayer:
+    """The posterior of the selected parameters below the last layer. Build it with :meth:`of`.
 
     Attributes:
         posterior: The whole posterior; its model is a narrow network, without units.
-        log_units: What its density lacks, see :class:`vihmc.posterior.density.BarePosterior`.
-        kept: All kept parameters.
+        log_units: What its density lacks, see :class:`vihmc.posterior.vectorised.BarePosterior`.
+        selected: All selected parameters.
         below: Those of them that are not in the last layer: what the chains move through.
-        is_integrated: For every parameter, whether it is in the last layer and kept.
+        is_integrated: For every parameter, whether it is in the last layer and selected.
     """
 
     posterior: Posterior
     log_units: Float[Array, ""]
-    kept: Subspace
+    selected: Subspace
     below: Subspace
     is_integrated: Bool[Array, " params"]
 
     @classmethod
-    def of(cls, posterior: Posterior, kept: Subspace) -> "IntegratedHead | None":
-        """Integrate out what is kept of the last layer; None where that cannot be done, or leaves nothing to sample."""
+    def of(cls, posterior: Posterior, selected: Subspace) -> "MarginalLastLayer | None":
+        """Integrate out what is selected of the last layer; None where that cannot be done, or leaves nothing to sample."""
         posterior, log_units = without_units(posterior)
-        if model_in_lanes(posterior) is None:
+        if not suits_vectorised_chains(posterior):
             return None
-        in_head = np.concatenate([np.ravel(leaf) for leaf in _head_leaves(posterior, jnp.arange(posterior.num_params))])
-        indices = np.asarray(kept.kept)
-        below = indices[~np.isin(indices, in_head)]
+        in_layer = np.ravel(_output_layer(posterior, jnp.arange(posterior.num_params)))
+        indices = np.asarray(selected.selected)
+        below = indices[~np.isin(indices, in_layer)]
         if below.size in (0, indices.size):
             return None
         integrated = np.isin(np.arange(posterior.num_params), np.setdiff1d(indices, below))
-        return cls(posterior, log_units, kept, Subspace.of(below, kept.center), jnp.asarray(integrated))
+        return cls(posterior, log_units, selected, Subspace.of(below, selected.center), jnp.asarray(integrated))
 
     def log_density(self) -> LogDensity:
-        """The log density of what is kept below the last layer, with everything else that :class:`Posterior` counts."""
-        return self.below.restrict_in_lanes(Partial(_log_density, self))
+        """The log density of what is selected below the last layer, with everything else that :class:`Posterior` counts."""
+        return self.below.restrict_vectorised(Partial(_log_density, self))
 
     def complete(
         self, positions: Float[np.ndarray, "chains draws below"], rng_key: Key, *, start: int = 0
     ) -> np.ndarray:
-        """Draw a last layer for every draw of what is below: (chain, draw, kept). The first draw is number `start`."""
+        """Draw a last layer for every draw of what is below: (chain, draw, selected). The first draw is number `start`."""
         num_chains, num_draws = positions.shape[:2]
         # A key per chain and draw, so that more draws leave those before them as they are.
         chains, draws = (numbers.ravel() for numbers in np.indices((num_chains, num_draws)))
@@ -84,33 +86,25 @@ class IntegratedHead:
 
 
 jax.tree_util.register_dataclass(
-    IntegratedHead, data_fields=["posterior", "log_units", "kept", "below", "is_integrated"], meta_fields=[]
+    MarginalLastLayer, data_fields=["posterior", "log_units", "selected", "below", "is_integrated"], meta_fields=[]
 )
 
 
-def _head_leaves(posterior: Posterior, values: Array) -> tuple[Array, ...]:
-    """What of a vector belongs to the last layer: (width, outputs, …), and a row for its bias."""
-    layer = posterior.layout.unravel(values)["layers"][-1]
-    return (layer["weight"], layer["bias"][None]) if "bias" in layer else (layer["weight"],)
-
-
-def _head(posterior: Posterior, values: Array) -> Float[Array, "rows outputs *lanes"]:
-    return jnp.concatenate(_head_leaves(posterior, values))
+def _output_layer(posterior: Posterior, values: Array) -> Float[Array, "rows outputs *chains"]:
+    """What of a vector belongs to the output layer, its bias as the last row."""
+    return posterior.model.output_layer(posterior.layout.unravel(values))
 
 
 def _problems(
-    head: IntegratedHead, theta: Float[Array, "params lanes"]
-) -> list[tuple[Float[Array, "n rows lanes"], Float[Array, "n lanes"]]]:
+    marginal: MarginalLastLayer, theta: Float[Array, "params chains"]
+) -> list[tuple[Float[Array, "n rows chains"], Float[Array, "n chains"]]]:
     """P and r of every output."""
-    posterior, model = head.posterior, model_in_lanes(head.posterior)
-    assert model is not None
-    features = model.features_in_lanes(posterior.layout.unravel(theta), posterior.inputs)
-    if model.output_bias:
-        features = jnp.concatenate([features, jnp.ones_like(features[:, :1])], axis=1)
-    prior_std = jnp.broadcast_to(posterior.prior_std, head.is_integrated.shape)
-    scale = _head(posterior, jnp.where(head.is_integrated, prior_std, 0))
-    frozen = _head(posterior, jnp.where(head.is_integrated[:, None], 0, theta))
-    residual = posterior.targets[..., None] - lanes.multiply(features, frozen)
+    posterior = marginal.posterior
+    features = posterior.model.features_vectorised(posterior.layout.unravel(theta), posterior.inputs)
+    prior_std = jnp.broadcast_to(posterior.prior_std, marginal.is_integrated.shape)
+    scale = _output_layer(posterior, jnp.where(marginal.is_integrated, prior_std, 0))
+    frozen = _output_layer(posterior, jnp.where(marginal.is_integrated[:, None], 0, theta))
+    residual = posterior.targets[..., None] - vectorised.multiply(features, frozen)
     noise_std = jnp.broadcast_to(posterior.noise_std, scale.shape[1:])
     return [
         (features * (scale[:, output] / noise_std[output])[:, None], residual[:, output] / noise_std[output])
@@ -118,21 +112,21 @@ def _problems(
     ]
 
 
-def _log_density(head: IntegratedHead, theta: Float[Array, "params lanes"]) -> Float[Array, " lanes"]:
-    posterior = head.posterior
-    prior_std = jnp.broadcast_to(posterior.prior_std, head.is_integrated.shape)
+def _log_density(marginal: MarginalLastLayer, theta: Float[Array, "params chains"]) -> Float[Array, " chains"]:
+    posterior = marginal.posterior
+    prior_std = jnp.broadcast_to(posterior.prior_std, marginal.is_integrated.shape)
     # The integrated ones have had their prior in the integral: at zero, and of this width, they add nothing.
-    sampled = jnp.where(head.is_integrated[:, None], 0, theta)
-    width = jnp.where(head.is_integrated, jnp.exp(-0.5 * LOG_2PI), prior_std)
-    total = log_normal_in_lanes(sampled, std=width) + head.log_units
-    for design, residual in _problems(head, theta):
+    sampled = jnp.where(marginal.is_integrated[:, None], 0, theta)
+    width = jnp.where(marginal.is_integrated, jnp.exp(-0.5 * LOG_2PI), prior_std)
+    total = log_normal_of_chains(sampled, std=width) + marginal.log_units
+    for design, residual in _problems(marginal, theta):
         total = total + _log_evidence(design, residual)
     noise_std = jnp.broadcast_to(posterior.noise_std, posterior.targets.shape)
     return total - jnp.sum(jnp.log(noise_std)) - 0.5 * posterior.targets.size * LOG_2PI
 
 
 @jax.custom_vjp
-def _log_evidence(design: Float[Array, "n rows lanes"], residual: Float[Array, "n lanes"]) -> Float[Array, " lanes"]:
+def _log_evidence(design: Float[Array, "n rows chains"], residual: Float[Array, "n chains"]) -> Float[Array, " chains"]:
     return _log_evidence_forward(design, residual)[0]
 
 
@@ -142,13 +136,13 @@ def _log_evidence_forward(design: Array, residual: Array) -> tuple[Array, tuple[
     inverse, mean = swept[:rows, :rows], swept[:rows, rows]
 
     def take_off(mean: Array) -> Array:
-        return residual - lanes.sum_of_products(design, mean[None], axis=1)
+        return residual - vectorised.sum_of_products(design, mean[None], axis=1)
 
     # In float32 the inverse is good to a per cent. One step of refinement mends the mean, and |rest|² + |mean|², which
     # is least there, forgives what is left. A reduction ends a loop of XLA's, which would else compute the inner sums
     # once per term of the outer ones.
     excess = jnp.sum(design * take_off(mean)[:, None], axis=0) - mean
-    mean = mean + lanes.sum_of_products(inverse, excess[None], axis=1)
+    mean = mean + vectorised.sum_of_products(inverse, excess[None], axis=1)
     rest = take_off(mean)
     value = -0.5 * (jnp.sum(rest**2, axis=0) + jnp.sum(mean**2, axis=0) + log_determinant)
     return value, (design, inverse, mean, rest)
@@ -156,22 +150,22 @@ def _log_evidence_forward(design: Array, residual: Array) -> tuple[Array, tuple[
 
 def _log_evidence_backward(saved: tuple[Array, ...], cotangent: Array) -> tuple[Array, Array]:
     design, inverse, mean, rest = saved
-    to_design = rest[:, None] * mean[None] - lanes.multiply(design, inverse)
+    to_design = rest[:, None] * mean[None] - vectorised.multiply(design, inverse)
     return cotangent * to_design, -cotangent * rest
 
 
 _log_evidence.defvjp(_log_evidence_forward, _log_evidence_backward)
 
 
-def _gram(design: Float[Array, "n rows lanes"]) -> Float[Array, "rows rows lanes"]:
+def _gram(design: Float[Array, "n rows chains"]) -> Float[Array, "rows rows chains"]:
     """The matrix A, and further rows and columns for what is appended to the design."""
     eye = jnp.eye(design.shape[1], dtype=design.dtype)
-    return lanes.sum_of_products(design[:, :, None], design[:, None], axis=0) + eye[..., None]
+    return vectorised.sum_of_products(design[:, :, None], design[:, None], axis=0) + eye[..., None]
 
 
 def _sweep(
-    matrix: Float[Array, "rows rows lanes"], *, count: int
-) -> tuple[Float[Array, "rows rows lanes"], Float[Array, " lanes"]]:
+    matrix: Float[Array, "rows rows chains"], *, count: int
+) -> tuple[Float[Array, "rows rows chains"], Float[Array, " chains"]]:
     """Sweep the first rows of symmetric matrices, one after the other.
 
     What was A is then its inverse, and what was b in a column beside it is A⁻¹b. Also gives the log determinant of A.
@@ -194,29 +188,23 @@ def _sweep(
 
 
 @jax.jit
-def _complete(head: IntegratedHead, rng_key: Key, chains: Array, draws: Array, below: Array) -> Array:
+def _complete(marginal: MarginalLastLayer, rng_key: Key, chains: Array, draws: Array, below: Array) -> Array:
     def one(chain: Array, draw: Array, position: Array) -> Array:
         key = jax.random.fold_in(jax.random.fold_in(rng_key, chain), draw)
-        theta = head.below.embed(position)
-        layer = _head(head.posterior, theta)
-        scale = _head(head.posterior, jnp.broadcast_to(head.posterior.prior_std, theta.shape))
-        is_integrated = _head(head.posterior, head.is_integrated)
+        theta = marginal.below.embed(position)
+        layer = _output_layer(marginal.posterior, theta)
+        scale = _output_layer(marginal.posterior, jnp.broadcast_to(marginal.posterior.prior_std, theta.shape))
+        is_integrated = _output_layer(marginal.posterior, marginal.is_integrated)
         columns = []
-        for output, (design, residual) in enumerate(_problems(head, theta[:, None])):
+        for output, (design, residual) in enumerate(_problems(marginal, theta[:, None])):
             factor = jnp.linalg.cholesky(_gram(design)[..., 0])
             projected = design[..., 0].T @ residual[..., 0]
             whitened = jax.scipy.linalg.solve_triangular(factor, projected, lower=True)
             noise = jax.random.normal(jax.random.fold_in(key, output), whitened.shape, whitened.dtype)
             columns.append(jax.scipy.linalg.solve_triangular(factor, whitened + noise, lower=True, trans="T"))
         layer = jnp.where(is_integrated, scale * jnp.stack(columns, axis=1), layer)
-        return head.kept.extract(_with_head(head.posterior, theta, layer))
+        params = marginal.posterior.model.with_output_layer(marginal.posterior.layout.unravel(theta), layer)
+        return marginal.selected.extract(marginal.posterior.layout.ravel(params))
 
     batch = partial(jax.lax.map, batch_size=min(_DRAWS_AT_ONCE, len(below)))
     return batch(lambda one_draw: one(*one_draw), (chains, draws, below))
-
-
-def _with_head(posterior: Posterior, theta: Array, layer: Float[Array, "rows outputs"]) -> Array:
-    tree = posterior.layout.unravel(theta)
-    width = tree["layers"][-1]["weight"].shape[0]
-    last = {"weight": layer[:width]} | ({"bias": layer[width]} if len(layer) > width else {})
-    return posterior.layout.ravel(tree | {"layers": [*tree["layers"][:-1], last]})

@@ -6,7 +6,6 @@ import blackjax
 from jaxtyping import Array
 
 from vihmc.samplers.kernel import Kernel, StepInfo, Tuning
-from vihmc.samplers.step_size import by_acceptance
 from vihmc.types import Key, LogDensity
 
 
@@ -27,4 +26,4 @@ def nuts(max_integration_steps: int) -> Kernel:
     def init(position: Array, logdensity_fn: LogDensity) -> blackjax.mcmc.hmc.HMCState:
         return blackjax.nuts.init(position, logdensity_fn)
 
-    return Kernel(init, step, by_acceptance)
+    return Kernel(init, step)

@@ -8,13 +8,9 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from vihmc.config.method import SamplerConfig
-from vihmc.errors import InputError
-from vihmc.samplers.adjusted_mclmc import adjusted_mclmc
 from vihmc.samplers.chains import ChainJournal, Chains, Finish, init_chains, run_chains
-from vihmc.samplers.ghmc import ghmc
 from vihmc.samplers.hmc import hmc
 from vihmc.samplers.kernel import Kernel, StepInfo, Tuning
-from vihmc.samplers.mclmc import mclmc
 from vihmc.samplers.nuts import nuts
 from vihmc.samplers.warmup import warm_up
 from vihmc.types import Key, LogDensity
@@ -31,18 +27,10 @@ class SampleResult(NamedTuple):
     tuning: Tuning
 
 
-KERNELS: dict[str, Callable[[SamplerConfig], Kernel]] = {
-    "hmc": lambda config: hmc(config.integrator, keeps_end=config.trajectory == "chees"),
-    "nuts": lambda config: nuts(config.max_integration_steps),
-    "ghmc": lambda config: ghmc(),
-    "mclmc": lambda config: mclmc(),
-    "adjusted_mclmc": lambda config: adjusted_mclmc(),
-}
-
-
 def build_kernel(config: SamplerConfig) -> Kernel:
     """Return the configured kernel."""
-    return KERNELS[config.kernel](config)._replace(sequential=config.chains_at_once == "one")
+    kernel = hmc() if config.kernel == "hmc" else nuts(config.max_integration_steps)
+    return kernel._replace(sequential=config.chains_at_once == "one")
 
 
 def sample(
@@ -52,6 +40,7 @@ def sample(
     rng_key: Key,
     *,
     initial_var: Float[Array, " dim"],
+    chunk_size: int = 50,
     finish: Finish | None = None,
     on_steps: OnSteps | None = None,
     journal: ChainJournal | None = None,
@@ -64,6 +53,7 @@ def sample(
         config: Kernel, metric, step size, trajectory rule and numbers of draws.
         rng_key: Random key.
         initial_var: First guess of the variance of each coordinate (of q, say): the metric unless it is identity.
+        chunk_size: Draws between two progress reports; never changes the draws.
         finish: Turns what is sampled into what is stored, if they differ.
         on_steps: Progress.
         journal: Where draws go, and where to go on from, if the same chains were begun before.
@@ -71,8 +61,6 @@ def sample(
     journal = journal or ChainJournal()
     key_warmup, key_draws = jax.random.split(rng_key)
     kernel = build_kernel(config)
-    if kernel.has_unit_speed and starts.shape[1] < 2:
-        raise InputError(f"`kernel` '{config.kernel}' needs at least 2 parameters, got {starts.shape[1]}.")
     warmed = warm_up(
         logdensity_fn,
         kernel,
@@ -80,6 +68,7 @@ def sample(
         key_warmup,
         config,
         initial_var=np.asarray(initial_var),
+        chunk_size=chunk_size,
         on_chunk=_in_phase(on_steps, "warmup"),
         checkpoints=journal,
     )
@@ -90,7 +79,7 @@ def sample(
         key_draws,
         num_draws=config.num_draws,
         thin=config.thin,
-        chunk_size=config.chunk_size,
+        chunk_size=chunk_size,
         finish=finish,
         on_chunk=_in_phase(on_steps, "draws", before=config.num_warmup),
         journal=journal,

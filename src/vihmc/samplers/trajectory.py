@@ -5,11 +5,9 @@ In a Gaussian direction of standard deviation s (in units of the metric) the dyn
 
 - ``quarter_period``: a quarter period of the slowest direction, :math:`\pi s_{max}/(2\,\text{step})` steps.
 - ``paper``: :math:`\pi v/(2\,\text{step})` steps with a *variance* v where a standard deviation belongs, as published.
-- ``fixed``: a given number of steps.
-- ``chees``: begins with the quarter period and learns from there (:mod:`vihmc.samplers.chees`).
 
-Kernels that refresh their momentum bit by bit forget it over the same time. With a jitter, the number of steps is drawn
-anew for every draw, one for all chains: chains run in lockstep and would wait for the longest.
+Or a given number of steps. With a jitter, the number of steps is drawn anew for every draw, one for all chains: chains
+run in lockstep and would wait for the longest.
 """
 
 import math
@@ -21,14 +19,14 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from vihmc.config.method import SamplerConfig
-from vihmc.samplers.metrics import in_units_of, some_rows
+from vihmc.samplers.metrics import some_rows
 from vihmc.types import Key
 
 
-def trajectory_time(config: SamplerConfig, *, slowest_std: float, largest_var: float) -> float:
+def trajectory_time(config: SamplerConfig, *, slowest_std: float) -> float:
     """Integration time of a trajectory under the rules that have one."""
-    if config.trajectory == "paper":
-        return math.pi * (config.posterior_var or largest_var) / 2
+    if config.posterior_var is not None:
+        return math.pi * config.posterior_var / 2
     return math.pi * slowest_std / 2
 
 
@@ -64,9 +62,9 @@ def jittered(num_steps: Array, jitter: Array, rng_key: Key) -> Array:
     return jnp.where(jitter > 0, jnp.maximum(drawn, 1).astype(num_steps.dtype), num_steps)
 
 
-def slowest_direction_std(positions: Float[np.ndarray, "steps chains dim"], inverse_mass_matrix: Any) -> float:
+def slowest_direction_std(positions: Float[np.ndarray, "steps chains dim"], inverse_mass_matrix: np.ndarray) -> float:
     """Largest standard deviation over all directions within chains, as seen by the metric."""
-    whitened = in_units_of(positions - positions.mean(axis=0), inverse_mass_matrix)
+    whitened = (positions - positions.mean(axis=0)) / np.sqrt(inverse_mass_matrix)
     rows = some_rows(whitened.reshape(-1, whitened.shape[-1]))
     # The Gram matrix of the rows has the eigenvalues of the covariance; the smaller of the two will do.
     product = rows @ rows.T if len(rows) < rows.shape[1] else rows.T @ rows

@@ -1,11 +1,9 @@
 """Warm-up: find the step size, the metric and the trajectory length, then leave them alone.
 
-The step size, one for all chains, follows the rule of the kernel. The metric is learnt in windows that double in
-length, as Stan does; a new metric begins a fresh step-size search. A length that is learnt is so in every window but
-the last, in which the step size settles on it. Draws that count are taken only after all of this has ended.
+The step size, one for all chains, follows dual averaging. The metric is learnt in windows that double in length, as
+Stan does; a new metric begins a fresh step-size search. Retained draws are taken only after all of this has ended.
 """
 
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -14,14 +12,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from vihmc.checkpointing import Checkpoints
+from vihmc.checkpointing import Checkpoints, run_loop
 from vihmc.config.method import SamplerConfig
 from vihmc.samplers.kernel import Kernel, StepInfo, Tuning
 from vihmc.samplers.loop import LoopState, Search, run_chunk, start_loop
-from vihmc.samplers.metrics import LEARNT, WITH_DIRECTIONS, diagonal_of, first_metric, learn_metric
+from vihmc.samplers.metrics import pooled_variance
+from vihmc.samplers.step_size import final_step_size
 from vihmc.samplers.trajectory import LengthRule, num_steps_for, slowest_direction_std, trajectory_time
-from vihmc.tracing import as_pytree_function
-from vihmc.types import Key, LogDensity
+from vihmc.types import Key, LogDensity, as_pytree_function
 
 
 class WarmupResult(NamedTuple):
@@ -35,7 +33,7 @@ class WarmupState(NamedTuple):
     """Where a warm-up is."""
 
     loop: LoopState
-    inverse_mass: Any
+    inverse_mass: np.ndarray
     step_size: float
     time: float
     done: int
@@ -51,6 +49,7 @@ def warm_up(
     config: SamplerConfig,
     *,
     initial_var: np.ndarray,
+    chunk_size: int = 50,
     on_chunk: Callable[[int, StepInfo], None] | None = None,
     checkpoints: Checkpoints | None = None,
 ) -> WarmupResult:
@@ -63,84 +62,59 @@ def warm_up(
         rng_key: Random key.
         config: Settings.
         initial_var: First guess of the variance of each coordinate.
+        chunk_size: Steps between two calls of `on_chunk`; never changes the draws.
         on_chunk: Called with the steps done so far and the statistics of the last chunk.
         checkpoints: Where to go on from, if the same warm-up was begun before.
     """
-    checkpoints = checkpoints or Checkpoints()
     initial_var = np.asarray(initial_var)
     dtype = initial_var.dtype
-    inverse_mass = first_metric(config, initial_var)
-    # A Gaussian momentum is as long as the square root of the dimension.
-    slowness = math.sqrt(initial_var.size) if kernel.has_unit_speed else 1.0
-    relative_var = initial_var / diagonal_of(inverse_mass)
-    slowest_std, largest_var = float(np.sqrt(relative_var.max())), float(initial_var.max())
-    step_size = config.step_size or slowness * _first_step_size(relative_var)
-    rule, searches, learns_length = LengthRule.of(config), config.step_size is None, config.trajectory == "chees"
-    learns_metric = config.metric in LEARNT
+    inverse_mass = np.ones_like(initial_var) if config.metric in ("identity", "curvature") else initial_var
+    relative_var = initial_var / inverse_mass
+    step_size = config.step_size or _first_step_size(relative_var)
+    rule, searches, learns_metric = LengthRule.of(config), config.step_size is None, config.metric == "adapted"
     # Otherwise nothing depends on the positions, and a long warm-up need not hold them.
-    holds = learns_metric or (config.kernel != "nuts" and config.trajectory == "quarter_period")
-    time = slowness * trajectory_time(config, slowest_std=slowest_std, largest_var=largest_var)
+    holds = learns_metric or (config.kernel != "nuts" and config.posterior_var is None)
+    chunk = partial(run_chunk, kernel, chunk_size, as_pytree_function(logdensity_fn))
+    ends = np.cumsum([length for length, _ in windows(config.num_warmup)])
+    slow = [is_slow for _, is_slow in windows(config.num_warmup)]
 
-    def tuned() -> Tuning:
-        inverse_mass_matrix = jax.tree.map(jnp.asarray, inverse_mass)
-        num_steps = num_steps_for(rule, step_size, time)
-        return Tuning(
-            jnp.asarray(step_size, dtype), inverse_mass_matrix, num_steps, jnp.asarray(config.length_jitter, dtype)
-        )
+    def tuned(now: WarmupState) -> Tuning:
+        num_steps = num_steps_for(rule, now.step_size, now.time)
+        jitter = jnp.asarray(config.length_jitter, dtype)
+        return Tuning(jnp.asarray(now.step_size, dtype), jnp.asarray(now.inverse_mass), num_steps, jitter)
 
-    chunk = partial(run_chunk, kernel, config.chunk_size, as_pytree_function(logdensity_fn))
-    loop = start_loop(kernel, state, dtype, step_size=step_size, time=time)
-    done, end, positions = 0, 0, []
-    none_yet = np.zeros((0, *np.shape(loop.chains.position)), dtype)
-    begun = checkpoints.recall("warmup", WarmupState(loop, inverse_mass, step_size, time, done, none_yet))
-    if begun is not None:
-        loop, inverse_mass, step_size, time, done, held = begun
-        positions = [held] if len(held) else []
+    def advance(now: WarmupState) -> WarmupState:
+        window = int(np.searchsorted(ends, now.done, side="right"))
+        end, learns = int(ends[window]), slow[window] and holds
+        count = min(chunk_size, end - now.done)
+        search = Search(searches, config.target_acceptance, rule, now.time)
+        loop, outputs = chunk(now.loop, tuned(now), rng_key, start=now.done, count=count, search=search)
+        if on_chunk is not None:
+            on_chunk(now.done + count, jax.tree.map(lambda leaf: np.asarray(leaf)[:count], outputs.info))
+        positions = np.concatenate([now.positions, np.asarray(outputs.position)[:count]]) if learns else now.positions
+        now = now._replace(loop=loop, done=now.done + count, positions=positions)
+        return end_window(now, learns=learns) if now.done == end else now
 
-    def keep() -> None:
-        if done == config.num_warmup or checkpoints.is_due():
-            held = np.concatenate(positions) if positions else none_yet
-            checkpoints.keep("warmup", WarmupState(loop, inverse_mass, step_size, time, done, held))
-
-    for length, is_slow in windows(config.num_warmup):
-        end += length
-        if done >= end:
-            continue
-        learns_length_now = learns_length and end < config.num_warmup
-        while done < end:
-            count = min(config.chunk_size, end - done)
-            search = Search(searches, learns_length_now, config.target_acceptance, rule, time)
-            loop, outputs = chunk(loop, tuned(), rng_key, start=done, count=count, search=search)
-            if is_slow and holds:
-                positions.append(np.asarray(outputs.position)[:count])
-            done += count
-            if on_chunk is not None:
-                on_chunk(done, jax.tree.map(lambda leaf: np.asarray(leaf)[:count], outputs.info))  # noqa: B023
-            if done < end:
-                keep()
+    def end_window(now: WarmupState, *, learns: bool) -> WarmupState:
         if searches:
-            step_size = float(kernel.step_size_rule.final(loop.step_size))
-        if learns_length_now:
-            time = float(jnp.exp(loop.length.log_time_average))
-        if is_slow and holds:
-            draws, positions = np.concatenate(positions), []
-            slowest_before = slowest_direction_std(draws, inverse_mass) if learns_length else 1.0
-            if learns_metric:
-                inverse_mass = learn_metric(config, draws, diagonal_of(inverse_mass))
-            slowest_std = slowest_direction_std(draws, inverse_mass)
-            if config.metric in WITH_DIRECTIONS:
-                # These draws have made the metric, and look rounder in it than others will.
-                slowest_std = max(slowest_std, 1.0)
-            if learns_length:
-                # What was learnt counts in units of the slowest direction.
-                time *= slowest_std / slowest_before
-            else:
-                time = slowness * trajectory_time(config, slowest_std=slowest_std, largest_var=largest_var)
-            if learns_metric:
-                # The averages of the old metric mean nothing in the new one.
-                loop = start_loop(kernel, loop.chains, dtype, step_size=step_size, time=time)
-        keep()
-    return WarmupResult(loop.chains, tuned())
+            now = now._replace(step_size=float(final_step_size(now.loop.step_size)))
+        if not learns:
+            return now
+        inverse_mass = now.inverse_mass
+        if learns_metric:
+            inverse_mass = pooled_variance(now.positions, previous=inverse_mass)
+            # The averages of the old metric mean nothing in the new one.
+            now = now._replace(loop=start_loop(now.loop.chains, dtype, step_size=now.step_size))
+        slowest_std = slowest_direction_std(now.positions, inverse_mass)
+        time = trajectory_time(config, slowest_std=slowest_std)
+        return now._replace(inverse_mass=inverse_mass, time=time, positions=none_yet)
+
+    loop = start_loop(state, dtype, step_size=step_size)
+    time = trajectory_time(config, slowest_std=float(np.sqrt(relative_var.max())))
+    none_yet = np.zeros((0, *np.shape(loop.chains.position)), dtype)
+    begin = WarmupState(loop, inverse_mass, step_size, time, 0, none_yet)
+    end = run_loop(checkpoints, "warmup", begin, is_done=lambda now: now.done >= config.num_warmup, advance=advance)
+    return WarmupResult(end.loop.chains, tuned(end))
 
 
 def windows(num_warmup: int) -> list[tuple[int, bool]]:

@@ -1,1 +1,1 @@
-"""Selection."""
+"""Stage 2: which parameters to sample."""

@@ -20,11 +20,12 @@ import numpy as np
 from jax.tree_util import Partial
 from jaxtyping import Array, Float, Int
 
-from vihmc.config.method import SelectionConfig
 from vihmc.posterior.gauss_newton import multiply_by
-from vihmc.selection.linear_model import Captured, Linearised
+from vihmc.selection.linear_model import TOLERANCE, Captured, Linearised
 
-_TOLERANCE = 0.01
+NUM_SOLVED = 16
+"""Predictions whose captured variance is solved for with all data, where directions leave something out."""
+_SOLVER_TOLERANCE = 0.01
 _TRUSTED = 0.1
 _MAX_STEPS = 300
 
@@ -46,30 +47,32 @@ class Bounds(NamedTuple):
         return float(np.max((self.upper - self.lower) / np.maximum(self.lower, np.finfo(np.float32).tiny)))
 
 
-def find_captured(linearised: Linearised, kept: Int[np.ndarray, " kept"], config: SelectionConfig) -> Captured:
+def find_captured(linearised: Linearised, selected: Int[np.ndarray, " selected"]) -> Captured:
     """Share of the variance that these parameters hold: of all predictions, or solved for some if data are left out."""
-    return captured_by(linearised, config)(kept)
+    return captured_by(linearised)(selected)
 
 
-def captured_by(linearised: Linearised, config: SelectionConfig) -> Callable[[Int[np.ndarray, " kept"]], Captured]:
+def captured_by(
+    linearised: Linearised, num_solved: int = NUM_SOLVED
+) -> Callable[[Int[np.ndarray, " selected"]], Captured]:
     """The same for one set after the other: what all parameters have is solved for once."""
-    if linearised.product is None or linearised.left_out <= config.tolerance or config.num_solved == 0:
+    if linearised.product is None or linearised.left_out <= TOLERANCE or num_solved == 0:
         return linearised.captured
-    points = spread_points(linearised, config.num_solved)
+    points = spread_points(linearised, num_solved)
     whole = solve_variance(linearised, points)
 
-    def captured(kept: Int[np.ndarray, " kept"]) -> Captured:
-        found = share_of(solve_variance(linearised, points, kept), whole)
+    def captured(selected: Int[np.ndarray, " selected"]) -> Captured:
+        found = share_of(solve_variance(linearised, points, selected), whole)
         # Products that are rounded too much for what the data know; then bounds do not meet, or are no numbers.
-        return found if found.left_out < _TRUSTED else linearised.captured(kept)
+        return found if found.left_out < _TRUSTED else linearised.captured(selected)
 
     return captured
 
 
-def share_of(of_kept: Bounds, whole: Bounds) -> Captured:
+def share_of(of_selected: Bounds, whole: Bounds) -> Captured:
     """Shares from variances that are known to some tolerance."""
-    shares = np.divide(of_kept.middle, whole.middle, out=np.ones_like(whole.middle), where=whole.middle > 0)
-    return Captured(np.minimum(shares, 1.0), 0.5 * (of_kept.relative + whole.relative))
+    shares = np.divide(of_selected.middle, whole.middle, out=np.ones_like(whole.middle), where=whole.middle > 0)
+    return Captured(np.minimum(shares, 1.0), 0.5 * (of_selected.relative + whole.relative))
 
 
 def spread_points(linearised: Linearised, count: int) -> Int[np.ndarray, " some"]:
@@ -81,36 +84,38 @@ def spread_points(linearised: Linearised, count: int) -> Int[np.ndarray, " some"
 def solve_variance(
     linearised: Linearised,
     points: Int[np.ndarray, " some"],
-    kept: Int[np.ndarray, " kept"] | None = None,
+    selected: Int[np.ndarray, " selected"] | None = None,
     *,
-    tolerance: float = _TOLERANCE,
+    tolerance: float = _SOLVER_TOLERANCE,
 ) -> Bounds:
     """Bounds of the variance of some predictions when only these parameters are free; all of them if not given."""
     assert linearised.product is not None
-    is_kept = np.zeros(linearised.points.shape[1], linearised.points.dtype)
-    is_kept[slice(None) if kept is None else np.asarray(kept)] = 1
+    is_selected = np.zeros(linearised.points.shape[1], linearised.points.dtype)
+    is_selected[slice(None) if selected is None else np.asarray(selected)] = 1
     gradients = jnp.asarray(linearised.points)[np.asarray(points)]
-    lower, gap = _solve(linearised.product, linearised.data, gradients, jnp.asarray(is_kept), tolerance)
+    lower, gap = _solve(linearised.product, linearised.data, gradients, jnp.asarray(is_selected), tolerance)
     lower, gap = np.asarray(lower, dtype=float), np.asarray(gap, dtype=float)
     return Bounds(lower, lower + gap)
 
 
 @partial(jax.jit, static_argnums=4)
-def _solve(product: Partial, data: Array, gradients: Array, is_kept: Array, tolerance: float) -> tuple[Array, Array]:
+def _solve(
+    product: Partial, data: Array, gradients: Array, is_selected: Array, tolerance: float
+) -> tuple[Array, Array]:
     """Conjugate gradients for all rows of `gradients` side by side; what of v has been found, and bounds of the rest.
 
     Leading directions are known ten million times better than the prior knows them, so all but the products is done in
     the widest float there is.
     """
     wide = jnp.result_type(float)
-    data, right = (data * is_kept).astype(wide), (gradients * is_kept).astype(wide)
+    data, right = (data * is_selected).astype(wide), (gradients * is_selected).astype(wide)
     factor = jax.scipy.linalg.cho_factor(jnp.eye(len(data)) + data @ data.T)
 
     def precondition(vectors: Array) -> Array:
         return vectors - jax.scipy.linalg.cho_solve(factor, data @ vectors.T).T @ data
 
     def multiply(vectors: Array) -> Array:
-        return vectors + is_kept * multiply_by(product, vectors.T.astype(gradients.dtype)).T
+        return vectors + is_selected * multiply_by(product, vectors.T.astype(gradients.dtype)).T
 
     def dot(left: Array, right: Array) -> Array:
         return jnp.einsum("ij,ij->i", left, right)

@@ -32,30 +32,30 @@ def eliminate(linearised: Linearised) -> Greedy:
     """Take parameters away until one is left; in the order, those that stayed longest come first."""
     choice = _Choice(linearised, np.arange(linearised.data.shape[1]))
     order, shares = [], []
-    for _ in range(choice.is_kept.size):
+    for _ in range(choice.is_selected.size):
         shares.append(choice.mean_share)
         order.append(choice.missed_least())
         choice.drop(order[-1])
     return Greedy(np.array(order[::-1]), np.array(shares[::-1]))
 
 
-def exchange(linearised: Linearised, kept: Int[np.ndarray, " kept"]) -> Int[np.ndarray, " kept"]:
+def exchange(linearised: Linearised, selected: Int[np.ndarray, " selected"]) -> Int[np.ndarray, " selected"]:
     """Exchange one parameter after the other for a better one, as long as there is one."""
-    choice = _Choice(linearised, kept)
+    choice = _Choice(linearised, selected)
     for _ in range(_MAX_EXCHANGES):
-        before, is_kept = choice.objective, choice.is_kept.copy()
-        if is_kept.all():
+        before, is_selected = choice.objective, choice.is_selected.copy()
+        if is_selected.all():
             break
         choice.add(choice.best_to_add())
         choice.drop(choice.missed_least())
         if choice.objective <= before + _IMPROVEMENT * abs(before):
-            return np.flatnonzero(is_kept)
-    return np.flatnonzero(choice.is_kept)
+            return np.flatnonzero(is_selected)
+    return np.flatnonzero(choice.is_selected)
 
 
-def better(linearised: Linearised, *choices: Int[np.ndarray, " kept"]) -> Int[np.ndarray, " kept"]:
+def better(linearised: Linearised, *choices: Int[np.ndarray, " selected"]) -> Int[np.ndarray, " selected"]:
     """The choice whose error bars are nearest to those of all parameters."""
-    return max(choices, key=lambda kept: _objective(linearised.captured(kept).shares))
+    return max(choices, key=lambda selected: _objective(linearised.captured(selected).shares))
 
 
 def _objective(shares: Float[np.ndarray, "points *params"]) -> np.ndarray:
@@ -65,16 +65,16 @@ def _objective(shares: Float[np.ndarray, "points *params"]) -> np.ndarray:
 class _Choice:
     """Some parameters, and what adding or dropping any other would do."""
 
-    def __init__(self, linearised: Linearised, kept: Int[np.ndarray, " kept"]) -> None:
+    def __init__(self, linearised: Linearised, selected: Int[np.ndarray, " selected"]) -> None:
         data, points = (np.asarray(array, dtype=np.float64) for array in (linearised.data, linearised.points))
         self._whole = at_least_tiny(linearised.variance())
         # Factors that stay as they are while S changes: the root of (I + A_S A_Sᵀ)⁻¹ on A, and r.
-        factor = np.linalg.cholesky(np.eye(len(data)) + data[:, kept] @ data[:, kept].T)
+        factor = np.linalg.cholesky(np.eye(len(data)) + data[:, selected] @ data[:, selected].T)
         self._data = np.linalg.solve(factor, data)
-        known = np.linalg.solve(factor, data[:, kept] @ points[:, kept].T)
+        known = np.linalg.solve(factor, data[:, selected] @ points[:, selected].T)
         self._points = points - known.T @ self._data
-        self._variance = linearised.variance(kept)
-        self.is_kept: Bool[np.ndarray, " params"] = np.isin(np.arange(data.shape[1]), kept)
+        self._variance = linearised.variance(selected)
+        self.is_selected: Bool[np.ndarray, " params"] = np.isin(np.arange(data.shape[1]), selected)
 
     @property
     def objective(self) -> float:
@@ -88,11 +88,11 @@ class _Choice:
 
     def best_to_add(self) -> int:
         """The parameter outside that helps most."""
-        return int(np.argmax(np.where(self.is_kept, -np.inf, self._reached(1))))
+        return int(np.argmax(np.where(self.is_selected, -np.inf, self._reached(1))))
 
     def missed_least(self) -> int:
         """The parameter inside that helps least."""
-        return int(np.argmax(np.where(self.is_kept, self._reached(-1), -np.inf)))
+        return int(np.argmax(np.where(self.is_selected, self._reached(-1), -np.inf)))
 
     def add(self, index: int) -> None:
         """Let it be free."""
@@ -113,7 +113,7 @@ class _Choice:
         self._data -= sign * np.outer(data, along / (root * (1 + root)))
         self._points -= sign * np.outer(points, along / size)
         self._variance = self._variance + sign * points**2 / size
-        self.is_kept[index] = sign > 0
+        self.is_selected[index] = sign > 0
 
     @staticmethod
     def _sizes(data: Float[np.ndarray, "rows *params"], sign: int) -> np.ndarray:

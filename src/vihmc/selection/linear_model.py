@@ -27,7 +27,7 @@ solved for with all data (:mod:`vihmc.selection.captured_variance`).
 """
 
 import math
-from functools import partial
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -36,17 +36,19 @@ import numpy as np
 from jax.tree_util import Partial
 from jaxtyping import Array, Float, Int
 
-from vihmc.config.method import SelectionConfig
 from vihmc.posterior.density import Posterior
-from vihmc.posterior.gauss_newton import gauss_newton_product, multiply_by
-from vihmc.posterior.operator import OperatorPosterior
-from vihmc.tracing import as_pytree_function
-from vihmc.types import Inputs, Key, Vector
+from vihmc.posterior.gauss_newton import multiply_by, scaled_product
+from vihmc.types import Inputs, Key, Vector, as_pytree_function
 
+NUM_POINTS = 512
+NUM_EXACT = 4096
+NUM_DIRECTIONS = 512
+TOLERANCE = 0.01
+"""Directions that change no variance by more than this part of it are left out."""
 _MAX_EXACT_SIZE = 1e8
 """Derivatives of all observations, if they are no more than these."""
+_COLUMNS_AT_ONCE = 64
 _NUM_POWER_STEPS = 12
-_ROWS_AT_ONCE = 16
 
 
 class Linearised(NamedTuple):
@@ -64,9 +66,9 @@ class Linearised(NamedTuple):
     left_out: float
     product: Partial | None = None
 
-    def variance(self, kept: Int[np.ndarray, " kept"] | None = None) -> Float[np.ndarray, " points"]:
+    def variance(self, selected: Int[np.ndarray, " selected"] | None = None) -> Float[np.ndarray, " points"]:
         """Variance of every prediction when only these parameters are free; all of them if not given."""
-        index = slice(None) if kept is None else np.asarray(kept)
+        index = slice(None) if selected is None else np.asarray(selected)
         data, points = (np.asarray(array)[:, index].astype(np.float64) for array in (self.data, self.points))
         prior = np.einsum("ij,ij->i", points, points)
         if data.shape[0] <= data.shape[1]:
@@ -77,11 +79,11 @@ class Linearised(NamedTuple):
         spread = np.linalg.solve(factor, points.T)
         return np.einsum("ij,ij->j", spread, spread)
 
-    def captured(self, kept: Int[np.ndarray, " kept"]) -> "Captured":
+    def captured(self, selected: Int[np.ndarray, " selected"]) -> "Captured":
         """Share of the variance of every prediction that these parameters hold."""
         whole = self.variance()
         # Of a prediction that nothing moves, nothing is missing.
-        shares = np.divide(self.variance(kept), whole, out=np.ones_like(whole), where=whole > 0)
+        shares = np.divide(self.variance(selected), whole, out=np.ones_like(whole), where=whole > 0)
         return Captured(shares, self.left_out)
 
 
@@ -116,10 +118,13 @@ def linearise(
     posterior: Posterior,
     mean: Vector,
     inputs: Inputs,
-    config: SelectionConfig,
     rng_key: Key,
     *,
     weights: Array | None = None,
+    num_points: int = NUM_POINTS,
+    num_exact: int = NUM_EXACT,
+    num_directions: int = NUM_DIRECTIONS,
+    on_direction: Callable[[int, int], None] | None = None,
 ) -> Linearised:
     """Linearise a posterior and its predictions at `inputs` around `mean`.
 
@@ -127,21 +132,29 @@ def linearise(
         posterior: Model, prior, noise and data.
         mean: Where derivatives are taken.
         inputs: Where predictions matter.
-        config: How many predictions to look at, and how many directions of the data.
         rng_key: Chooses the predictions, if there are more; and starts the search for directions.
         weights: Predictions of weight zero are not looked at; of the shape of the predictions.
+        num_points: Predictions to look at, at most.
+        num_exact: Up to so many observations, all of them are used.
+        num_directions: Leading Gauss–Newton directions that are used otherwise, at most.
+        on_direction: Called with how many products with the Gauss–Newton matrix have been computed, and of how many.
     """
     key_points, key_data = jax.random.split(rng_key)
     scale = jnp.broadcast_to(posterior.prior_std, mean.shape).astype(mean.dtype)
-    chosen = choose_points(posterior, mean, inputs, config.num_points, key_points, weights=weights)
-    points = scale * gradients_at(posterior, mean, inputs, chosen)
-    rows = _all_rows(posterior, mean, scale, config)
+    chosen = choose_points(posterior, mean, inputs, num_points, key_points, weights=weights)
+    points = scale * posterior.gradients_at(mean, inputs, chosen)
+    rows = _all_rows(posterior, mean, scale, num_exact)
     if rows is not None:
         return Linearised(rows, points, 0.0)
-    product = Partial(gauss_newton_product, posterior, jnp.arange(mean.size), mean, scale)
-    rank = min(config.num_directions, mean.size)
+    product = Partial(scaled_product, posterior, jnp.arange(mean.size), mean, scale)
     data, left_out = leading_rows(
-        product, key_data, size=mean.size, rank=rank, dtype=mean.dtype, tolerance=config.tolerance
+        product,
+        key_data,
+        size=mean.size,
+        rank=min(num_directions, mean.size),
+        dtype=mean.dtype,
+        tolerance=TOLERANCE,
+        on_direction=on_direction,
     )
     return Linearised(data, points, left_out, product)
 
@@ -160,52 +173,26 @@ def choose_points(
     return possible[np.sort(drawn[order])]
 
 
-def gradients_at(
-    posterior: Posterior, mean: Vector, inputs: Inputs, points: Int[np.ndarray, " points"]
-) -> Float[Array, "points params"]:
-    """Derivatives of some predictions by all parameters, one row each."""
-    if isinstance(posterior, OperatorPosterior):
-        return _gradients_of_pairs(posterior, mean, inputs, jnp.asarray(points))
-    return _gradients_at(as_pytree_function(posterior.predict), mean, inputs, jnp.asarray(points))
-
-
-@jax.jit
-def _gradients_at(predict_fn: Partial, mean: Array, inputs: Inputs, points: Array) -> Array:
-    num_outputs = math.prod(jax.eval_shape(predict_fn, mean, inputs).shape[1:])
-
-    def one(point: Array) -> Array:
-        index, output = jnp.divmod(point, num_outputs)
-        x = jax.tree.map(lambda leaf: leaf[index][None], inputs)
-        return jax.grad(lambda theta: predict_fn(theta, x).ravel()[output])(mean)
-
-    return jax.lax.map(one, points, batch_size=min(_ROWS_AT_ONCE, len(points)))
-
-
-@jax.jit
-def _gradients_of_pairs(posterior: OperatorPosterior, mean: Array, functions: Array, points: Array) -> Array:
-    """The same for an operator, whose prediction at one location needs no other."""
-
-    def one(point: Array) -> Array:
-        function, location = jnp.divmod(point, posterior.locations.shape[0])
-        at = posterior.locations[location][None]
-        return jax.grad(lambda theta: posterior.predict_at(theta, at, functions[function][None])[0, 0])(mean)
-
-    return jax.lax.map(one, points, batch_size=min(_ROWS_AT_ONCE, len(points)))
-
-
-def _all_rows(posterior: Posterior, mean: Vector, scale: Vector, config: SelectionConfig) -> Array | None:
+def _all_rows(posterior: Posterior, mean: Vector, scale: Vector, num_exact: int) -> Array | None:
     """A, if it is not too large."""
     weights = jnp.ones(posterior.targets.shape) if posterior.weights is None else posterior.weights
     observed = np.flatnonzero(np.asarray(weights))
-    if observed.size > config.num_exact or observed.size * mean.size > _MAX_EXACT_SIZE:
+    if observed.size > num_exact or observed.size * mean.size > _MAX_EXACT_SIZE:
         return None
     in_noise = jnp.sqrt(weights) / jnp.broadcast_to(posterior.noise_std, posterior.targets.shape)
-    rows = gradients_at(posterior, mean, posterior.inputs, observed)
+    rows = posterior.gradients_at(mean, posterior.inputs, observed)
     return scale * rows * in_noise.ravel()[observed].astype(mean.dtype)[:, None]
 
 
 def leading_rows(
-    product: Partial, rng_key: Key, *, size: int, rank: int, dtype: np.dtype, tolerance: float
+    product: Partial,
+    rng_key: Key,
+    *,
+    size: int,
+    rank: int,
+    dtype: np.dtype,
+    tolerance: float,
+    on_direction: Callable[[int, int], None] | None = None,
 ) -> tuple[Float[Array, "rows size"], float]:
     r"""Rows :math:`\hat A` with :math:`\hat A^\top \hat A \preceq M` for a matrix M known by its products.
 
@@ -216,24 +203,43 @@ def leading_rows(
         rank: Rows at most.
         dtype: Of the products.
         tolerance: Rows that add less than this are left out.
+        on_direction: Called with how many products have been computed, and of how many.
 
     Returns:
         The rows, the leading one first, and the largest eigenvalue of what they leave out.
     """
     key_start, key_error = jax.random.split(rng_key)
-    rows, values = _nystroem(product, key_start, size, rank, dtype)
+
+    def multiply(vectors: Array, done: int) -> Array:
+        parts = []
+        for start in range(0, rank, _COLUMNS_AT_ONCE):
+            parts.append(_multiply(product, vectors[:, start : start + _COLUMNS_AT_ONCE]))
+            if on_direction is not None:
+                parts[-1].block_until_ready()
+                on_direction(min(done + start + _COLUMNS_AT_ONCE, 2 * rank), 2 * rank)
+        return jnp.concatenate(parts, axis=1)
+
+    basis = _orthonormal(multiply(jax.random.normal(key_start, (size, rank), dtype), 0))
+    rows, values = _rotate(basis, multiply(basis, rank))
     rows = rows[: int(np.sum(np.asarray(values) > tolerance))]
     return rows, float(_largest_left_out(product, rows, key_error))
 
 
-@partial(jax.jit, static_argnums=(2, 3, 4))
-def _nystroem(product: Partial, rng_key: Key, size: int, rank: int, dtype: np.dtype) -> tuple[Array, Array]:
-    basis, _ = jnp.linalg.qr(multiply_by(product, jax.random.normal(rng_key, (size, rank), dtype)))
-    image = multiply_by(product, basis)
+_multiply = jax.jit(multiply_by)
+
+
+@jax.jit
+def _orthonormal(vectors: Array) -> Array:
+    return jnp.linalg.qr(vectors)[0]
+
+
+@jax.jit
+def _rotate(basis: Array, image: Array) -> tuple[Array, Array]:
+    """The Nyström approximation from a basis and its image: rows and eigenvalues, the largest first."""
     inner = basis.T @ image
     values, rotation = jnp.linalg.eigh(0.5 * (inner + inner.T))
     # An eigenvalue that is nothing but rounding must not be divided by; its row is left out afterwards.
-    floor = values[-1] * 10 * jnp.finfo(dtype).eps
+    floor = values[-1] * 10 * jnp.finfo(basis.dtype).eps
     rows = (image @ (rotation / jnp.sqrt(jnp.maximum(values, floor)))).T
     return rows[::-1], jnp.where(values > floor, values, 0)[::-1]
 

@@ -11,8 +11,8 @@ defines, adding parameter i to S raises the variance of every prediction by
 .. math:: \frac{r_i(x)^2}{1 + |\hat a_i|^2}, \qquad
     r = b - b_S (I + A_S^\top A_S)^{-1} A_S^\top A, \quad \hat A = (I + A_S A_S^\top)^{-1/2} A
 
-Both are kept up to date for all parameters at once: one product and one update of rank one per parameter. Where
-thousands are kept, several are added at a time: the best of a pool of candidates, one after the other among
+Both are selected up to date for all parameters at once: one product and one update of rank one per parameter. Where
+thousands are selected, several are added at a time: the best of a pool of candidates, one after the other among
 themselves, and then one update of their rank for all the others. Where there are very many parameters, the pool are
 those that help most to first order, after the first few.
 """

@@ -72,7 +72,7 @@ def _numbers(at_step: dict[str, Any], search: dict[str, Any]) -> dict[str, dict[
     ):
         if chains is not None and predictive is not None:
             found[method] = {
-                "num_params": at_step["num_params"] if method == HMC else at_step["num_kept"],
+                "num_params": at_step["num_params"] if method == HMC else at_step["num_selected"],
                 "acceptance": chains["acceptance"],
                 "mse": predictive["mse"],
                 "seconds_per_draw": chains["seconds_per_draw"],
@@ -100,13 +100,13 @@ def _published_cells(published: dict[str, Any], method: str) -> list[str]:
     values = {
         name: published[name].get(method) for name in ("acceptance", "mse", "seconds_per_draw", "step_at_80_percent")
     }
-    return _cells({"num_params": published["num_params" if method == HMC else "num_kept"], **values})
+    return _cells({"num_params": published["num_params" if method == HMC else "num_selected"], **values})
 
 
 def _own(summary: dict[str, Any]) -> tuple[list[str], dict[str, float]]:
     hmc, diagnostics = summary["hmc"], summary["diagnostics"]
     values = {
-        "num_kept": summary["num_kept"],
+        "num_selected": summary["num_selected"],
         "acceptance": hmc["acceptance"],
         "seconds_per_draw": hmc["seconds_per_draw"],
         "step_size": hmc["step_size"],
@@ -115,7 +115,7 @@ def _own(summary: dict[str, Any]) -> tuple[list[str], dict[str, float]]:
         "rhat_max": diagnostics["rhat_max"],
     }
     cells = [
-        show_count(values["num_kept"]) or EMPTY,
+        show_count(values["num_selected"]) or EMPTY,
         show_share(values["acceptance"]) or EMPTY,
         *(show_number(values[name], 2) or EMPTY for name in ("seconds_per_draw", "step_size")),
         show_count(values["num_integration_steps"]) or EMPTY,

@@ -24,7 +24,6 @@ USUAL_NOISE, USUAL_POINTS = 0.05, 20
 BURGERS_SAMPLER = (
     "hmc.metric=identity",
     "hmc.step_size=2e-4",
-    "hmc.trajectory=paper",
     "hmc.posterior_var=1.054729e-2",
     "problem.noise_std=1.0",
 )
@@ -32,7 +31,6 @@ BURGERS_SAMPLER = (
 CONE_SAMPLER = (
     "hmc.metric=identity",
     "hmc.step_size=1e-5",
-    "hmc.trajectory=paper",
     "hmc.posterior_var=1.1664e-4",
 )
 SPLIT = ("reference.enabled=true", "reference.integrator=split", "reference.num_shards=2", "reference.num_chains=1")
@@ -108,7 +106,7 @@ def burgers_runs(preset: Preset) -> list[StudyRun]:
     search = ("hmc.num_chains=1", "hmc.step_size=none", "hmc.num_warmup=100", "hmc.num_draws=10")
     search += (f"hmc.max_integration_steps={size.step_search}", *FEW_PREDICTIONS)
     full = ("reference.num_warmup=0", "reference.num_draws=5", "reference.metric=identity", "reference.start=q_mean")
-    full += ("reference.step_size=2e-4", "reference.trajectory=paper", "reference.posterior_var=1.054729e-2")
+    full += ("reference.step_size=2e-4", "reference.posterior_var=1.054729e-2")
     full += ("reference.max_integration_steps=1023",)
     full_search = ("reference.num_warmup=100", "reference.step_size=none", "reference.num_draws=5")
     full_search += (f"reference.max_integration_steps={size.step_search}",)
@@ -149,7 +147,7 @@ def cone_runs(preset: Preset) -> list[StudyRun]:
     alone = ("hmc.num_chains=1", "leave_out.num_folds=0")
     fixed = (*alone, f"hmc.num_warmup={10 * length}", f"hmc.num_draws={length}", "hmc.thin=10")
     full = ("reference.num_warmup=0", f"reference.num_draws={length}", "reference.metric=identity")
-    full += ("reference.start=q_mean", "reference.step_size=1e-5", "reference.trajectory=paper")
+    full += ("reference.start=q_mean", "reference.step_size=1e-5")
     full += ("reference.posterior_var=1.1664e-4", "reference.max_integration_steps=1023")
     search = (*alone, "hmc.step_size=none", "hmc.num_warmup=500", "hmc.num_draws=50", "hmc.thin=1")
     search += ("hmc.max_integration_steps=64", *FEW_PREDICTIONS)

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
-from vihmc.fit.result import VIHistory
+from vihmc.fit.result import FitHistory
 from vihmc.report.formats import SUPERSCRIPTS
 from vihmc.report.style import BLUE, GREEN, GREY, ORANGE, RED, few_large_numbers, finish, fit_loss
 from vihmc.selection.rules import captured_share
@@ -25,7 +25,7 @@ class FitAndScores(NamedTuple):
     mean: np.ndarray
     std: np.ndarray
     scores: np.ndarray
-    kept: np.ndarray
+    selected: np.ndarray
 
     @property
     def captured(self) -> np.ndarray:
@@ -45,7 +45,7 @@ class Fields(NamedTuple):
 class Training(NamedTuple):
     """A fit as it went."""
 
-    history: VIHistory
+    history: FitHistory
     loss_name: str
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 class ThresholdRow(NamedTuple):
     """A row of the paper's table of thresholds."""
 
-    num_kept: int
+    num_selected: int
     acceptance: float
     mse: float
     seconds_per_draw: float

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from vihmc.config.problems import SineConfig
 from vihmc.data import build_problem
 from vihmc.paper.reproduction import plots
 from vihmc.paper.reproduction.plans import (
@@ -19,6 +18,7 @@ from vihmc.paper.reproduction.plans import (
 )
 from vihmc.paper.reproduction.study import Picture, Preset, Section, Table
 from vihmc.paper.reproduction.workshop import Stored
+from vihmc.paper.settings import SineConfig
 
 OUTCOME = (
     "Under the published objective, scored at the validation inputs as in the published code, that is so. With the "
@@ -98,7 +98,7 @@ def _fits(
         stored = runs[robustness_run(preset, objective, noise_std, num_points, seed).name]
         q, selected = stored.fit.q, stored.selected
         arrays = (np.asarray(value, dtype=float) for value in (q.mean, q.std, selected.scores.values))
-        found.append(plots.FitAndScores(*arrays, kept=selected.kept))
+        found.append(plots.FitAndScores(*arrays, selected=selected.indices))
     return found
 
 
@@ -107,12 +107,16 @@ def _numbers(seeds: list[plots.FitAndScores]) -> dict[str, Any]:
     offsets = np.asarray(build_problem(SineConfig(name="sine_large")).posterior.layout.offsets)
     pairs = list(combinations(seeds, 2))
     return {
-        "num_kept": [fit.kept.size for fit in seeds],
+        "num_selected": [fit.selected.size for fit in seeds],
         "mean_magnitude": float(np.mean([np.abs(fit.mean).mean() for fit in seeds])),
         "median_std": float(np.mean([np.median(fit.std) for fit in seeds])),
-        "overlap": float(np.mean([overlap(one.kept, other.kept) for one, other in pairs])),
-        "overlap_by_chance": float(np.mean([_by_chance(one.kept.size, other.kept.size, size) for one, other in pairs])),
-        "share_overlap": float(np.mean([_share_overlap(one.kept, other.kept, offsets) for one, other in pairs])),
+        "overlap": float(np.mean([overlap(one.selected, other.selected) for one, other in pairs])),
+        "overlap_by_chance": float(
+            np.mean([_by_chance(one.selected.size, other.selected.size, size) for one, other in pairs])
+        ),
+        "share_overlap": float(
+            np.mean([_share_overlap(one.selected, other.selected, offsets) for one, other in pairs])
+        ),
     }
 
 
@@ -141,7 +145,7 @@ def _spread(cases: list[list[plots.FitAndScores]]) -> float:
 
 
 def _cells(found: dict[str, Any]) -> list[str]:
-    low, high = min(found["num_kept"]), max(found["num_kept"])
+    low, high = min(found["num_selected"]), max(found["num_selected"])
     return [
         f"{low}" if low == high else f"{low} to {high}",
         f"{found['mean_magnitude']:.2f}",

@@ -46,9 +46,9 @@ def build(runs: dict[str, Stored], preset: Preset) -> Section:
     numbers, pictures = {}, {}
     for problem, threshold in cases:
         found = {rule: _errors(runs, problem, threshold, rule, size.seeds) for rule in RULES}
-        kept = _num_kept(runs, problem, threshold, size.seeds)
+        kept = _num_selected(runs, problem, threshold, size.seeds)
         title = f"{problem} at {threshold:g}, {_range(kept)} kept"
-        numbers[f"{problem} {threshold:g}"] = {"num_kept": kept} | {
+        numbers[f"{problem} {threshold:g}"] = {"num_selected": kept} | {
             rule: [error._asdict() for error in errors] for rule, errors in found.items()
         }
         pictures[title] = {RULE_TITLES[rule]: [error.std_error for error in errors] for rule, errors in found.items()}
@@ -102,8 +102,8 @@ def _order(found: dict[str, list[Errors]]) -> str:
     return f"By the median error of the std: {', then '.join(ordered)}."
 
 
-def _num_kept(runs: dict[str, Stored], problem: str, threshold: float, seeds: int) -> list[int]:
-    return [runs[_name(problem, threshold, RULES[0], seed)].summary["num_kept"] for seed in range(seeds)]
+def _num_selected(runs: dict[str, Stored], problem: str, threshold: float, seeds: int) -> list[int]:
+    return [runs[_name(problem, threshold, RULES[0], seed)].summary["num_selected"] for seed in range(seeds)]
 
 
 def _name(problem: str, threshold: float, rule: str, seed: int) -> str:

@@ -28,7 +28,7 @@ def build(runs: dict[str, Stored]) -> Section:
     with_elbo = [(f"{method}, ELBO", *_cells(row, table_1.cell)) for method, row in numbers["elbo"].items()]
     worst = max(abs(ratio - 1) for values in numbers["published"].values() for ratio in values["std_ratio"] if ratio)
     errors = {name: summary["predictive"]["mse"] for name, summary in (("published", published), ("elbo", elbo))}
-    kept = {name: summary["num_kept"] for name, summary in (("published", published), ("elbo", elbo))}
+    kept = {name: summary["num_selected"] for name, summary in (("published", published), ("elbo", elbo))}
     return Section(
         "Table 1: six parameters, three methods",
         [
@@ -53,7 +53,7 @@ def build(runs: dict[str, Stored]) -> Section:
             "joint": runs["sine_small/published"].figure("joint"),
             "joint_elbo": runs["sine_small/elbo"].figure("joint"),
         },
-        numbers=numbers | {"mse": errors, "num_kept": kept, "worst_distance": worst},
+        numbers=numbers | {"mse": errors, "num_selected": kept, "worst_distance": worst},
     )
 
 

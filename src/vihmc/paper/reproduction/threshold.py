@@ -36,9 +36,9 @@ def build(runs: dict[str, Stored]) -> Section:
             Table(COLUMNS, rows),
             "The trends of the paper, in our numbers:",
             Table(("trend", "holds"), said),
-            f"At {names[0]} {numbers[names[0]]['num_kept']:,} parameters are kept here and "
-            f"{THRESHOLD_TABLE[THRESHOLDS[0]].num_kept:,} in the paper, at {names[-1]} "
-            f"{numbers[names[-1]]['num_kept']:,} and {THRESHOLD_TABLE[THRESHOLDS[-1]].num_kept:,}: with the ELBO the "
+            f"At {names[0]} {numbers[names[0]]['num_selected']:,} parameters are kept here and "
+            f"{THRESHOLD_TABLE[THRESHOLDS[0]].num_selected:,} in the paper, at {names[-1]} "
+            f"{numbers[names[-1]]['num_selected']:,} and {THRESHOLD_TABLE[THRESHOLDS[-1]].num_selected:,}: with the ELBO the "
             "scores differ less from each other, so rows compare by threshold, not by count. Chains are short and "
             "start from q, so the widths are not those of converged chains; they compare with each other.",
             "What is worse about a random subset is its uncertainty, which is also what the paper says. The error of "
@@ -101,7 +101,7 @@ def find_trends(rows: list[dict[str, float]], random: dict[str, float]) -> dict[
 def _numbers(runs: dict[str, Stored], name: str) -> dict[str, float]:
     at_step, search = (runs[f"burgers/{kind}_{name}"].summary for kind in ("threshold", "step"))
     return {
-        "num_kept": at_step["num_kept"],
+        "num_selected": at_step["num_selected"],
         "acceptance": at_step["hmc"]["acceptance"],
         "mse": at_step["predictive"]["mse"],
         "coverage": at_step["predictive"]["band_coverage"],
@@ -123,7 +123,7 @@ def _fields(stored: Stored) -> plots.Fields:
 
 def _cells(values: dict[str, Any]) -> list[str]:
     return [
-        show_count(values["num_kept"]) or EMPTY,
+        show_count(values["num_selected"]) or EMPTY,
         show_share(values["acceptance"]) or EMPTY,
         *(
             show_number(values.get(key), 2) or EMPTY

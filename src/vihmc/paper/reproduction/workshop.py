@@ -11,16 +11,15 @@ import numpy as np
 from rich.console import Console
 
 from vihmc.cli.runs import choose_run, resolve_config, resume_run, start_run
-from vihmc.config.files import build_config, load_preset
-from vihmc.config.method import Config
 from vihmc.errors import InputError, Interrupted
-from vihmc.fit.result import VIResult
+from vihmc.fit.result import FitResult
 from vihmc.paper.reproduction.study import PAPERS_RULE, RUNS, StudyRun
+from vihmc.runs.config import RunConfig, build_config, load_preset
 from vihmc.runs.directory import read_config
 from vihmc.runs.files import load_arrays, load_json
-from vihmc.runs.journal import Selected
 from vihmc.runs.runtime import configure_jax
 from vihmc.runs.stage_files import load_fit, load_selected
+from vihmc.selection.second_stage import Selected
 
 
 class Stored:
@@ -39,7 +38,7 @@ class Stored:
         return self._summary
 
     @property
-    def fit(self) -> VIResult:
+    def fit(self) -> FitResult:
         """Its first stage."""
         return load_fit(self.path / "vi.npz")
 
@@ -84,7 +83,7 @@ class Workshop:
             self._console.print(f"{run.name}: {time.perf_counter() - began:.0f} s", highlight=False)
         return {name: Stored(self.runs_folder / name) for name in unique}
 
-    def config_of(self, run: StudyRun) -> Config:
+    def config_of(self, run: StudyRun) -> RunConfig:
         """All settings of a run."""
         data = {} if self._data_dir is None or run.problem != "cone" else {"data_dir": str(self._data_dir)}
         layers = ({"selection": PAPERS_RULE}, load_preset(run.problem, run.preset), {"problem": data})
@@ -127,13 +126,13 @@ def _going_on_with_the_same_command() -> Iterator[None]:
         raise Interrupted("interrupted; what was committed is kept, and the same command goes on with it.") from None
 
 
-def _differences(found: Config, asked: Config) -> list[str]:
+def _differences(found: RunConfig, asked: RunConfig) -> list[str]:
     """Names of the settings that are not the same, of stages that are run."""
     one, other = (_flat(config) for config in (found, asked))
     return [name for name in one.keys() | other.keys() if one.get(name) != other.get(name)]
 
 
-def _flat(config: Config) -> dict[str, Any]:
+def _flat(config: RunConfig) -> dict[str, Any]:
     skipped = {"reference": not config.reference.enabled, "leave_out": not config.leave_out.num_folds}
     flat = {}
     for name, value in config.model_dump().items():

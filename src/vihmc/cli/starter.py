@@ -11,14 +11,13 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from vihmc.config.files import build_config, load_preset, toml_lines
-from vihmc.config.method import Config
-from vihmc.config.problems import ProblemConfig
+from vihmc.config.files import toml_line
 from vihmc.config.settings import Settings
 from vihmc.data.columns import ARRAY_NAMES, Choice, choose_names
 from vihmc.data.data_file import DataFile, read_data_file
 from vihmc.data.operator_data import OperatorNames, fit_together, read_operator_file
 from vihmc.errors import InputError
+from vihmc.runs.config import RunConfig, build_config, load_preset
 
 Kind = Literal["mlp", "deeponet"]
 
@@ -71,21 +70,21 @@ def starter_toml(kind: Kind, data_file: Path | None = None) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def _problem(problem: ProblemConfig, found: Found) -> str:
+def _problem(problem: Any, found: Found) -> str:
     given = {"name": problem.name, **found.settings}
     names = dict.fromkeys((*given, *type(problem).model_fields))
     remark = [] if found.remark is None else [_comment(found.remark)]
     return "\n".join([*remark, "[problem]", _lines(problem, names, given=given)])
 
 
-def _stage(config: Config, stage: str, names: Iterable[str]) -> str:
+def _stage(config: RunConfig, stage: str, names: Iterable[str]) -> str:
     settings = getattr(config, stage)
     rest = [name for name in type(settings).model_fields if name not in names]
     also = _comment(f"Also: {', '.join(rest)}.")
     return "\n".join([_comment(type(settings).__doc__ or ""), f"[{stage}]", _lines(settings, names, given={}), also])
 
 
-def _others(config: Config) -> str:
+def _others(config: RunConfig) -> str:
     fields = {name: field for name, field in type(config).model_fields.items() if name not in ("problem", *COMMON)}
     stages = [name for name in fields if isinstance(getattr(config, name), Settings)]
     plain = [name for name in fields if name not in (*stages, "seed", "preset")]
@@ -102,7 +101,7 @@ def _lines(settings: Settings, names: Iterable[str], *, given: dict[str, Any]) -
     return "\n".join(
         f"{_comment(description or '')}\n"
         + ("" if name in given else "#")
-        + toml_lines({name: given.get(name, values[name])})
+        + toml_line(name, given.get(name, values.get(name)))
         for name, description in described.items()
     )
 

@@ -1,0 +1,35 @@
+"""The first stage as the pipeline runs it: VI or Laplace, or an earlier fit re-evaluated."""
+
+from typing import Any
+
+from vihmc.config.method import MethodConfig
+from vihmc.fit import laplace, vi
+from vihmc.fit.result import FitResult, reassess
+from vihmc.posterior.density import Posterior
+from vihmc.types import Key, Params
+
+
+def fit_first_stage(
+    posterior: Posterior,
+    config: MethodConfig,
+    rng_key: Key,
+    *,
+    initial_params: Params | None = None,
+    fitted: FitResult | None = None,
+    **others: Any,
+) -> FitResult:
+    """Fit as `config.first_stage` says; `others` are further arguments of :func:`vihmc.fit.vi.fit`.
+
+    Args:
+        posterior: What to approximate.
+        config: Settings of the method.
+        rng_key: Random key.
+        initial_params: Where the fit starts, a tree like the model's; small random numbers if not given.
+        fitted: An earlier fit to use instead; only its bounds are re-evaluated.
+        others: Validation data, progress and checkpoints.
+    """
+    if fitted is not None:
+        return reassess(fitted, posterior, config.vi, rng_key)
+    fit = laplace.fit if config.first_stage == "laplace" else vi.fit
+    initial_mean = None if initial_params is None else posterior.layout.ravel(initial_params)
+    return fit(posterior, config.vi, rng_key, initial_mean=initial_mean, **others)

@@ -1,0 +1,142 @@
+"""The third stage as the pipeline runs it: chains on the selected parameters, or on all."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import jax
+import numpy as np
+from jaxtyping import Array, Float
+
+from vihmc.config.method import SamplerConfig
+from vihmc.posterior.density import Posterior
+from vihmc.posterior.mean_field import MeanField
+from vihmc.posterior.shards import check_shards
+from vihmc.posterior.subspace import Subspace, whole_space
+from vihmc.samplers.bad_chains import find_bad_chains
+from vihmc.samplers.chains import ChainJournal, Chains
+from vihmc.samplers.kernel import StepInfo, Tuning
+from vihmc.samplers.sample import sample
+from vihmc.samplers.target import Target
+from vihmc.types import Key
+
+_OPERATIONS_AT_A_TIME = 2e10
+_TYPICAL_STEPS = 255
+
+
+@dataclass(frozen=True, eq=False)
+class Sampled:
+    """Chains on a subspace; those that went wrong are named and, if asked for, left out of `chains`."""
+
+    subspace: Subspace
+    chains: Chains
+    all_chains: Chains
+    tuning: Tuning
+    bad_chains: dict[int, str]
+    dropped: bool
+    num_integrated: int = 0
+    """Selected parameters of the output layer that were integrated out, and drawn afterwards."""
+    is_per_chain: bool = False
+    """Whether each chain has frozen parameters of its own; draws then are of all parameters."""
+
+    @property
+    def space(self) -> Subspace:
+        """What draws are of: the selected parameters, or all."""
+        return whole_space(self.subspace.center) if self.is_per_chain else self.subspace
+
+    @property
+    def draws(self) -> np.ndarray:
+        """All draws, one after the other."""
+        return self.chains.positions.reshape(-1, self.space.num_selected)
+
+    @property
+    def selected_positions(self) -> np.ndarray:
+        """Draws of the selected parameters alone: (chain, draw, selected)."""
+        positions = self.chains.positions
+        return positions[..., np.asarray(self.subspace.selected)] if self.is_per_chain else positions
+
+    def spread(self, num_draws: int | None) -> tuple[Subspace, np.ndarray]:
+        """What draws are of, and some of them, evenly spread; all of them if no number is given."""
+        return self.space, spread_draws(self.chains, num_draws)
+
+
+def sample_subspace(
+    posterior: Posterior,
+    q: MeanField,
+    subspace: Subspace,
+    config: SamplerConfig,
+    rng_key: Key,
+    *,
+    frozen: Float[Array, "chains params"] | None = None,
+    on_steps: Callable[[str, int, StepInfo], None] | None = None,
+    journal: ChainJournal | None = None,
+) -> Sampled:
+    """Sample the posterior of the selected parameters, given the others; with :func:`whole_space`, of all.
+
+    Args:
+        posterior: Model, prior, likelihood and data.
+        q: The Gaussian approximation of the first stage, for starts and metric.
+        subspace: The selected parameters, and the values of the frozen ones.
+        config: Settings of the chains.
+        rng_key: Random key.
+        frozen: Values of the frozen parameters for each chain, where they differ.
+        on_steps: Progress.
+        journal: Where draws go, and where to go on from.
+    """
+    key_start, key_chains, key_metric, key_output = jax.random.split(rng_key, 4)
+    target = Target.of(posterior, q, subspace, config, key_start=key_start, key_metric=key_metric, frozen=frozen)
+    chains, tuning = sample(
+        target.log_density,
+        target.starts,
+        config,
+        key_chains,
+        initial_var=target.initial_var,
+        chunk_size=draws_at_a_time(posterior, config),
+        finish=partial(target.finish, rng_key=key_output, dtype=np.dtype(q.mean.dtype)),
+        on_steps=on_steps,
+        journal=journal,
+    )
+    chosen, bad, dropped = choose_chains(chains, config)
+    return Sampled(
+        subspace,
+        chosen,
+        chains,
+        tuning,
+        bad,
+        dropped,
+        num_integrated=subspace.num_selected - target.starts.shape[1],
+        is_per_chain=frozen is not None,
+    )
+
+
+def draws_at_a_time(posterior: Posterior, config: SamplerConfig) -> int:
+    """Draws between two progress reports and checkpoints, about a second's worth: it never changes the draws."""
+    per_gradient = 6.0 * posterior.num_network_rows * posterior.num_params
+    per_draw = per_gradient * min(config.max_integration_steps, _TYPICAL_STEPS) * config.num_chains * config.thin
+    return int(np.clip(_OPERATIONS_AT_A_TIME / per_draw, 1, 50))
+
+
+def differs_per_chain(subspace: Subspace, config: SamplerConfig) -> bool:
+    """Whether each chain has values of its own for the frozen parameters; if any are frozen."""
+    return config.frozen != "mean" and subspace.num_selected < len(subspace.center)
+
+
+def choose_chains(chains: Chains, config: SamplerConfig) -> tuple[Chains, dict[int, str], bool]:
+    """Return the chains to use, those that went wrong, and whether they were left out."""
+    bad = find_bad_chains(chains)
+    good = [chain for chain in range(chains.num_chains) if chain not in bad]
+    dropped = bool(config.drop_bad_chains and bad and good)
+    return chains.keep(good) if dropped else chains, bad, dropped
+
+
+def spread_draws(chains: Chains, num_draws: int | None) -> np.ndarray:
+    """Some draws of all chains, evenly spread, one after the other; all of them if no number is given."""
+    draws = chains.positions.reshape(-1, chains.positions.shape[-1])
+    count = min(num_draws or len(draws), len(draws))
+    return draws[np.linspace(0, len(draws) - 1, count).round().astype(int)]
+
+
+def check_sampler(section: str, posterior: Posterior, config: SamplerConfig) -> None:
+    """Refuse settings that do not fit the data, before anything has been computed."""
+    if config.num_shards is not None:
+        check_shards(f"{section}.num_shards", posterior.num_observations, config.num_shards)

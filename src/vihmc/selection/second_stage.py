@@ -1,0 +1,127 @@
+"""The second stage as the pipeline runs it: scores, the selected parameters, and the variance that these capture."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from vihmc.config.method import SelectionConfig
+from vihmc.errors import InputError
+from vihmc.posterior.checks import Validation
+from vihmc.posterior.density import Posterior
+from vihmc.posterior.mean_field import MeanField
+from vihmc.posterior.subspace import Subspace
+from vihmc.selection.captured_variance import find_captured
+from vihmc.selection.linear_model import NUM_DIRECTIONS, NUM_POINTS, Captured, linearise
+from vihmc.selection.rules import select
+from vihmc.selection.sensitivity import Scores, score
+from vihmc.types import Inputs, Key, Vector
+
+_STREAM_LINEAR = 5000
+_MAX_OPERATIONS = 5e11
+"""Captured variance that nobody asked for is left out where it would take more: about a minute on a few cores."""
+_MAX_NUMBERS = 3e8
+
+
+class Selected(NamedTuple):
+    """The outcome of the second stage.
+
+    Attributes:
+        scores: Sensitivity of every parameter.
+        indices: The selected parameters, ascending.
+        captured: Share of the predictive variance that they capture; None if it was not computed.
+    """
+
+    scores: Scores
+    indices: Int[np.ndarray, " selected"]
+    captured: Captured | None
+
+    def subspace(self, center: Vector) -> Subspace:
+        """The selected parameters, with the others at `center`."""
+        return Subspace.of(self.indices, center)
+
+
+def select_parameters(
+    posterior: Posterior,
+    q: MeanField,
+    config: SelectionConfig,
+    *,
+    key_scores: Key,
+    key_selection: Key,
+    target_inputs: Inputs | None = None,
+    validation: Validation | tuple | None = None,
+    on_direction: Callable[[int, int], None] | None = None,
+) -> Selected:
+    """Score every parameter, select, and find the captured variance.
+
+    Args:
+        posterior: Model and data.
+        q: The Gaussian approximation of the first stage.
+        config: The rule.
+        key_scores: For scores that are estimated.
+        key_selection: For the random baseline and the linear model.
+        target_inputs: Where the model will be used, whatever `config.target_inputs` says.
+        validation: Validation data, if these are the target inputs.
+        on_direction: Called with how many Gauss–Newton products have been computed, and of how many.
+    """
+    inputs, weights = _find_target_inputs(posterior, config, target_inputs, validation)
+    config = config.with_defaults(has_target_inputs=target_inputs is not None)
+    scores = score(posterior, q.mean, q.std, inputs, weights=weights, rng_key=key_scores)
+    linear = None
+    if _needs_linear_model(posterior, config):
+        key_linear = jax.random.fold_in(key_selection, _STREAM_LINEAR)
+        linear = linearise(posterior, q.mean, inputs, key_linear, weights=weights, on_direction=on_direction)
+    subspace = select(
+        scores.values,
+        config,
+        mean=q.mean,
+        std=q.std,
+        linearised=linear,
+        frozen_layers=posterior.frozen_layers(),
+        rng_key=key_selection,
+    )
+    indices = np.asarray(subspace.selected)
+    return Selected(scores, indices, None if linear is None else find_captured(linear, indices))
+
+
+def captured_at(
+    posterior: Posterior, mean: Vector, selected: Int[np.ndarray | Array, " selected"], inputs: Inputs
+) -> Captured:
+    """Share of the variance of the predictions at `inputs` that selected parameters capture, by a linear model."""
+    checked = posterior.check_inputs("inputs", inputs)
+    return find_captured(linearise(posterior, mean, checked, jax.random.key(0)), np.asarray(selected))
+
+
+def _needs_linear_model(posterior: Posterior, config: SelectionConfig) -> bool:
+    if config.rule == "predictive" or config.captured_variance == "always":
+        return True
+    if config.captured_variance == "never":
+        return False
+    num_products = NUM_POINTS + 2 * NUM_DIRECTIONS
+    operations = float(num_products) * posterior.num_network_rows * posterior.num_params
+    return operations <= _MAX_OPERATIONS and float(num_products) * posterior.num_params <= _MAX_NUMBERS
+
+
+def _find_target_inputs(
+    posterior: Posterior,
+    config: SelectionConfig,
+    target_inputs: Inputs | None,
+    validation: Validation | tuple | None,
+) -> tuple[Inputs, Float[Array, "..."] | None]:
+    """The target inputs, and how much each prediction there counts."""
+    if target_inputs is not None:
+        return posterior.check_inputs("target_inputs", target_inputs), None
+    if config.target_inputs == "training":
+        return posterior.inputs, posterior.weights
+    if config.target_inputs_file is not None:
+        raise InputError(
+            f"`selection.target_inputs` must be 'training' or 'validation' where no file is read, got "
+            f"'{config.target_inputs_file}'. Pass the inputs themselves as `target_inputs`."
+        )
+    if validation is None:
+        raise InputError("`selection.target_inputs` must be 'training' without validation data, got 'validation'.")
+    checked = posterior.check_validation(validation)
+    return checked.inputs, None if checked.weights is None else jnp.asarray(checked.weights)
