@@ -14,12 +14,12 @@ PACKAGE = Path(vihmc.__file__).parent
 # Rooms from the ground up. A module imports from its own room and from those below; rooms on one line do not know each
 # other, so a stage never imports another stage.
 ROOMS = [
-    {"errors", "types", "devices", "checkpointing"},
+    {"errors", "types", "devices"},
+    {"checkpointing"},
     {"config"},
     {"models"},
     {"posterior"},
-    {"fit", "selection", "samplers"},
-    {"predict"},
+    {"fit", "selection", "samplers", "predict"},
     {"diagnostics"},
     {"pipeline"},
     {"data"},

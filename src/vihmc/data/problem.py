@@ -93,7 +93,8 @@ class Problem:
         units: What predictions are in the world, if they are normalised.
         curves: Coordinates of the locations of an operator whose fields are curves, one panel each; panels first.
         probes: Functions and locations whose predictions are watched for convergence; None for evenly spread ones.
-        published: What the paper reports on this problem, if these are its data.
+        published: What a paper reports on this problem, if these are its data.
+        result_table: Makes a table for the terminal of a run's summary, with published numbers beside ours.
         notice: A sentence that whoever runs it should read.
         input_names: Names of the columns of the inputs; of an operator, of the coordinates. Empty if they have none.
         target_names: Names of the columns of the targets; of an operator, of the field.
@@ -115,6 +116,7 @@ class Problem:
     curves: tuple[Axis, Axis] | None = None
     probes: tuple[np.ndarray | None, np.ndarray | None] = (None, None)
     published: dict[str, Any] = field(default_factory=dict)
+    result_table: Callable[[dict[str, Any]], Any] | None = None
     notice: str | None = None
     input_names: tuple[str, ...] = ()
     target_names: tuple[str, ...] = ()

@@ -1,0 +1,111 @@
+"""Leave functions out in turn: what the method says of inputs that it has never seen, for every training function.
+
+The posterior of a fold has the same shapes as that of all data, with weight zero for what is left out, so that the
+programs of the fit are compiled once.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from vihmc import predict as prediction
+from vihmc.data import Problem
+from vihmc.data.problem import Folds
+from vihmc.errors import InputError
+from vihmc.checkpointing import Observer
+from vihmc.pipeline import infer
+from vihmc.posterior.checks import Validation
+from vihmc.posterior.density import Posterior
+from vihmc.posterior.subspace import Subspace, whole_space
+from vihmc.types import Inputs
+from vihmc.predict import Prediction
+from vihmc.runs.config import RunConfig
+from vihmc.samplers.chains import Journal
+
+_STREAM_FOLDS = 1004
+
+
+class LeftOut(NamedTuple):
+    """Predictions of all training functions, each by a posterior that left it out."""
+
+    folds: Folds
+    vi: Prediction
+    vihmc: Prediction
+
+
+def choose_folds(problem: Problem, config: RunConfig) -> Folds | None:
+    """The groups to leave out, if there are to be any."""
+    num_folds = config.leave_out.num_folds
+    if not num_folds:
+        return None
+    if problem.fold is None:
+        raise InputError(f"`leave_out.num_folds` must be 0 for {problem.name}, which has no inputs to leave out, "
+                         f"got {num_folds}.")  # fmt: skip
+    return problem.fold(num_folds)
+
+
+def leave_out(
+    problem: Problem,
+    folds: Folds,
+    config: RunConfig,
+    observer: Observer,
+    journal: Journal,
+    *,
+    target_inputs: Inputs | None = None,
+) -> LeftOut:
+    """Run the method on all training functions but those of a fold, and predict these; fold by fold.
+
+    Parameters are selected at the same `target_inputs` as in the run itself.
+    """
+    posterior = problem.posterior
+    weights = np.ones(posterior.targets.shape) if posterior.weights is None else np.asarray(posterior.weights)
+    number, parts = folds.number, []
+    settings = config.model_copy(update={"hmc": config.leave_out_sampler})
+    for fold in range(int(number.max()) + 1):
+        key = jax.random.fold_in(jax.random.fold_in(jax.random.key(config.seed), _STREAM_FOLDS), fold)
+        key_start, key_draws, key_seed = jax.random.split(key, 3)
+        seed = int(jax.random.randint(key_seed, (), 0, 2**31 - 1))
+        others = posterior.reweighted(jnp.asarray(weights * (number != fold)[:, None]))
+        start = problem.initial_params
+        found = infer(
+            others,
+            settings.model_copy(update={"seed": seed}),
+            initial_params=None if start is None else start(key_start),
+            validation=Validation(problem.validation_inputs, problem.validation_targets, problem.validation_weights),
+            target_inputs=target_inputs,
+            journal=journal.part(f"fold-{fold}"),
+        )
+        left_out = np.flatnonzero(number == fold)
+        draws = np.asarray(found.fit.q.sample(key_draws, config.prediction.num_vi_draws))
+        both = ((whole_space(found.fit.q.mean), draws), found.sampled.spread(config.prediction.num_draws))
+        parts.append([_predict(posterior, *pair, left_out, config) for pair in both])
+        observer.on_fold(fold + 1)
+    order = np.argsort(np.argsort(number, kind="stable"), kind="stable")
+    vi, vihmc = (_join([part[method] for part in parts], order) for method in (0, 1))
+    return LeftOut(folds, vi, vihmc)
+
+
+def _predict(
+    posterior: Posterior, subspace: Subspace, draws: np.ndarray, functions: np.ndarray, config: RunConfig
+) -> Prediction:
+    return prediction.predict_posterior(
+        posterior,
+        subspace,
+        draws,
+        posterior.inputs[functions],
+        quantiles=config.prediction.quantiles,
+        observations=config.prediction.observation_quantiles,
+        truth=posterior.targets[functions],
+    )
+
+
+def _join(parts: list[Prediction], order: np.ndarray) -> Prediction:
+    """Put the functions of all folds back in their order."""
+
+    def join(name: str) -> np.ndarray:
+        axis = 1 if name.endswith("quantiles") else 0
+        return np.concatenate([getattr(part, name) for part in parts], axis=axis).take(order, axis=axis)
+
+    return Prediction(**{name: parts[0].levels if name == "levels" else join(name) for name in Prediction._fields})
