@@ -59,8 +59,8 @@ def fit(
         elbo=elbo,
         elbo_of_prior=elbo_of_prior,
         converged=has_converged(
-            history.loss.tolist(),
-            history.step.tolist(),
+            history.loss,
+            history.step,
             num_steps=config.map_steps,
             record_every=config.record_every,
         ),

@@ -35,7 +35,7 @@ from vihmc.posterior.normal import log_normal
 from vihmc.posterior.shards import ShardedDensity, check_shards
 from vihmc.posterior.squared_gradients import gradients_at, sum_squared_gradients
 from vihmc.posterior.subspace import Subspace
-from vihmc.types import Inputs, Key, Params, PredictFn, Vector
+from vihmc.types import Inputs, Key, Params, PredictFn, Vector, register_pytree
 
 _MAX_PERMUTED = 10_000
 
@@ -233,7 +233,7 @@ class Posterior:
         return check_inputs_like(name, inputs, self.inputs)
 
 
-jax.tree_util.register_dataclass(
+register_pytree(
     Posterior,
     data_fields=["inputs", "targets", "prior_std", "noise_std"],
     meta_fields=["model", "layout"],

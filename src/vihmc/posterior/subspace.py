@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Int
 
 from vihmc.errors import InputError
 from vihmc.models.vectorised import VectorisedDensity
-from vihmc.types import Vector, as_pytree_function
+from vihmc.types import Vector, as_pytree_function, register_pytree
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +79,7 @@ class Subspace:
         return Partial(_call_embedded, self, as_pytree_function(function))
 
 
-jax.tree_util.register_dataclass(Subspace, data_fields=["selected", "rank", "center"], meta_fields=[])
+register_pytree(Subspace, data_fields=["selected", "rank", "center"], meta_fields=[])
 
 
 @jax.custom_vjp

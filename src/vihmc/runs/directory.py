@@ -32,12 +32,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from vihmc.runs.config import RunConfig
 from vihmc.config.files import read_toml, to_toml
-from vihmc.runs.config import build_config
-from vihmc.errors import InputError
-from vihmc.runs.files import load_json, remove_parts, save_json, write_atomically
 from vihmc.data import Problem
+from vihmc.errors import InputError
+from vihmc.runs.config import RunConfig, build_config
+from vihmc.runs.files import load_json, remove_parts, save_json, write_atomically
 
 try:
     import fcntl

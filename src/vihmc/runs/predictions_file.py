@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from vihmc.errors import InputError
-from vihmc.runs.files import save_arrays
 from vihmc.data.data_file import read_data_file
 from vihmc.data.input_file import find_inputs
+from vihmc.errors import InputError
+from vihmc.runs.files import save_arrays
 from vihmc.runs.stored_run import load
 
 

@@ -7,16 +7,15 @@ import jax
 import zarr
 from matplotlib.figure import Figure
 
-from vihmc.runs.config import RunConfig
 from vihmc.config.files import read_toml
-from vihmc.runs.config import build_config
-from vihmc.runs.disk_chains import STORES, reading
 from vihmc.errors import InputError
+from vihmc.fit.result import FitResult
+from vihmc.posterior.density import Posterior
+from vihmc.posterior.operator import OperatorPosterior
+from vihmc.runs.config import RunConfig, build_config
+from vihmc.runs.disk_chains import STORES, reading
 from vihmc.runs.evaluation import HMC, VI, VIHMC, RunResult
 from vihmc.runs.files import save_arrays, save_json
-from vihmc.fit.result import FitResult
-from vihmc.posterior.operator import OperatorPosterior
-from vihmc.posterior.density import Posterior
 from vihmc.runs.stage_files import load_fit
 
 

@@ -19,22 +19,22 @@ from jaxtyping import Array
 
 from vihmc import predict as prediction
 from vihmc.config.method import SamplerConfig
-from vihmc.runs.config import RunConfig
-from vihmc.runs.disk_chains import STORES, DiskChains, reading
+from vihmc.data import Problem, build_problem
 from vihmc.errors import InputError
+from vihmc.posterior.checks import check_inputs_like
+from vihmc.posterior.subspace import Subspace, whole_space
+from vihmc.predict import Prediction
+from vihmc.runs.config import RunConfig
+from vihmc.runs.directory import read_config
+from vihmc.runs.disk_chains import STORES, DiskChains, reading
 from vihmc.runs.evaluation import HMC, VI, VIHMC, vi_draws
 from vihmc.runs.files import load_json
+from vihmc.runs.journal import check_whole
+from vihmc.runs.stage_files import load_fit, load_selected
+from vihmc.samplers.third_stage import choose_chains, differs_per_chain, spread_draws
 from vihmc.selection.linear_model import Captured
 from vihmc.selection.second_stage import captured_at
-from vihmc.samplers.third_stage import choose_chains, differs_per_chain, spread_draws
-from vihmc.posterior.checks import check_inputs_like
-from vihmc.predict import Prediction
-from vihmc.data import Problem, build_problem
-from vihmc.runs.directory import read_config
-from vihmc.runs.journal import check_whole
 from vihmc.selection.sensitivity import frozen_share
-from vihmc.runs.stage_files import load_fit, load_selected
-from vihmc.posterior.subspace import Subspace, whole_space
 from vihmc.types import Inputs
 
 STAGES = {VIHMC: "hmc", HMC: "reference"}
