@@ -29,7 +29,7 @@ from vihmc.runs.config import build_config, load_preset
 from vihmc.samplers.chains import init_chains
 from vihmc.samplers.sample import build_kernel
 from vihmc.samplers.target import Target
-from vihmc.samplers.third_stage import differs_per_chain, sample_subspace
+from vihmc.samplers.third_stage import sample_subspace
 
 NUM_CHAINS = 3000
 SELECTED = np.array([0, 3])
@@ -223,8 +223,8 @@ def test_nothing_frozen_is_plain_sampling(x64, linear_gaussian):
     settings = SamplerConfig(num_chains=4, num_warmup=100, num_draws=20)
     everything = Subspace.of(np.arange(5), q.mean)
     perturbed = settings.model_copy(update={"frozen": "perturbed_map"})
-    assert not differs_per_chain(everything, perturbed)
-    assert differs_per_chain(Subspace.of([0], q.mean), perturbed)
+    assert not everything.differs_per_chain(perturbed.frozen)
+    assert Subspace.of([0], q.mean).differs_per_chain(perturbed.frozen)
     drawn = [
         sample_subspace(linear_gaussian.posterior, q, everything, one, jax.random.key(0)).draws
         for one in (settings, perturbed)

@@ -139,12 +139,6 @@ class Posterior:
         """How often each output was observed, of the shape of `targets`; None for once each."""
         return None
 
-    @property
-    def output_precision(self) -> Array:
-        """Weight of each output's squared residual in the likelihood; broadcasts against `targets`."""
-        precision = 1 / self.noise_std**2
-        return precision if self.weights is None else self.weights * precision
-
     def predict(self, theta: Vector, inputs: Inputs) -> Array:
         """Run the model on a parameter vector."""
         return self.model.apply(self.layout.unravel(theta), inputs)

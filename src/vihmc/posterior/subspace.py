@@ -50,6 +50,10 @@ class Subspace:
         """Dimension of the subspace."""
         return self.selected.shape[0]
 
+    def differs_per_chain(self, frozen: str) -> bool:
+        """Whether each chain has values of its own for the frozen parameters, if any are frozen."""
+        return frozen != "mean" and self.num_selected < self.center.shape[0]
+
     def extract(self, theta: Float[Array, "*batch params"]) -> Float[Array, "*batch selected"]:
         """Take the selected entries of full parameter vectors."""
         return theta[..., self.selected]

@@ -31,7 +31,7 @@ from vihmc.runs.evaluation import HMC, VI, VIHMC, vi_draws
 from vihmc.runs.files import load_json
 from vihmc.runs.journal import check_whole
 from vihmc.runs.stage_files import load_fit, load_selected
-from vihmc.samplers.third_stage import choose_chains, differs_per_chain, spread_draws
+from vihmc.samplers.third_stage import choose_chains, spread_draws
 from vihmc.selection.linear_model import Captured
 from vihmc.selection.second_stage import captured_at
 from vihmc.selection.sensitivity import frozen_share
@@ -173,7 +173,7 @@ class StoredRun:
             space = whole_space(q.mean)
         else:
             subspace = load_selected(self.path / "scores.npz").subspace(q.mean)
-            space = whole_space(q.mean) if differs_per_chain(subspace, self.config.hmc) else subspace
+            space = whole_space(q.mean) if subspace.differs_per_chain(self.config.hmc.frozen) else subspace
         if chains.positions.shape[-1] != space.num_selected:
             raise InputError(
                 f"`{self.path / STORES[stage]}` must hold draws of the {space.num_selected} selected parameters, got "
