@@ -11,7 +11,7 @@ UNKNOWN = "–"
 SPACE = "\N{NO-BREAK SPACE}"
 
 
-def _of_known[**P](show: Callable[P, str]) -> Callable[..., str | None]:
+def _of_known(show: Callable[..., str]) -> Callable[..., str | None]:
     """Show None where there is no finite number."""
 
     @wraps(show)
@@ -85,4 +85,4 @@ def show_setting(value: Any) -> str:
 
 def clean(text: str) -> str:
     """Text that any file and terminal can hold: no control characters, no halves of characters."""
-    return "".join(letter if letter.isprintable() else " " for letter in text)
+    return "".join(letter if letter.isprintable() or letter == SPACE else " " for letter in text)

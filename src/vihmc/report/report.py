@@ -1,39 +1,156 @@
 """The report of a run: its directory as one page that a person can read, keep, print and send.
 
-The page holds all it needs, asks nothing of a network and runs no script.
+The page holds all it needs, asks nothing of a network and runs no script. Its words are in ``templates/``; here is what
+the words need.
 """
 
+import math
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, NamedTuple
 
+from vihmc.diagnostics.verdict import (
+    DIVERGENT_LIMIT,
+    EBFMI_LIMIT,
+    ESS_LEAST,
+    ESS_LIMIT,
+    LONGEST_LIMIT,
+    MCSE_LIMIT,
+    RHAT_LIMIT,
+    Level,
+)
 from vihmc.errors import InputError
-from vihmc.report.finished import FinishedRun, read_run
-from vihmc.report.formats import clean, sentences, show_setting
-from vihmc.report.markup import Markup, tag
-from vihmc.report.page import Section, bullets, document, paragraph, section, sections
-from vihmc.report.report_chains import describe_chains, kind_of, verdict_badge
-from vihmc.report.report_figures import WORDS, show_figures
-from vihmc.report.report_methods import describe_methods, describe_parts, describe_published
-from vihmc.report.report_results import describe_fit, describe_predictions, describe_sensitivity, key_figures
-from vihmc.report.report_setup import describe_costs, describe_problem, describe_repetition, describe_settings
+from vihmc.report.finished import FinishedRun, Method, read_run
+from vihmc.report.formats import clean, show_count, show_number, show_seconds, show_share
+from vihmc.report.page import read_picture, render
+from vihmc.runs.evaluation import VIHMC
 from vihmc.runs.files import write_atomically
 
 ADVICE = {
-    "good": "Use the mean and the error bars.",
-    "fair": "Use the mean predictions. Take the ends of the error bars as rough.",
-    "bad": "Do not act on the error bars of VI-HMC until the run has been repeated with the change that is named here.",
-    "unknown": "This run comes without a verdict. Compare the numbers of its chains with their limits below.",
+    Level.TRUST: "Use the mean and the error bars.",
+    Level.MEAN_ONLY: "Use the mean predictions. The ends of the error bars are rough.",
+    Level.DO_NOT: "Do not use the error bars of VI-HMC. Change the setting named here and run again.",
 }
-SCOPE = (
-    "The verdict is about the sampling. It does not say that the network, its prior, or the values at which parameters "
-    "were frozen are right."
+STAGES = {
+    "vi": "Fit of all parameters (VI)",
+    "selection": "Sensitivity and selection of parameters",
+    "frozen": "Perturbed MAP of the frozen parameters",
+    "hmc": "HMC on the selected parameters",
+    "reference": "HMC on all parameters",
+    "prediction": "Predictions",
+    "leave_out": "Cross-validation (training inputs left out)",
+}
+PUBLISHED, PARTS, MORE = "Comparison with published results", "Accuracy on each part of the data", "More figures"
+TITLES = (
+    *("Predictions", "Selected parameters", "Can the chains be trusted?", "First-stage fit", "Methods side by side"),
+    *(PUBLISHED, PARTS, MORE, "Settings", "Costs", "How to reproduce"),
 )
+FEW_PARAMETERS, FEW_ARRAYS = 20, 12
+"""Up to which a table is open."""
+PREDICTIONS = ("predictions", "fields", "spectra", "uncertainty", "parity")
+OTHERS = ("sensitivity", "layers", "traces", "ranks", "energy", "training", "joint")
+"""Figures that have a place on the page."""
+TOO_NARROW, TOO_WIDE = 0.05, 0.04
+"""How far the coverage of a band may be from its level before the page says so."""
+
+
+class Quantity(NamedTuple):
+    """A number of the summary: its name, its key, how it is shown and what it means."""
+
+    title: str
+    key: str
+    form: Callable[..., str | None]
+    meaning: str
+
+
+QUANTITIES = (
+    Quantity("RMSE", "rmse", show_number, "Root mean square error of the mean prediction. Lower is better."),
+    Quantity("Relative L2 error", "relative_l2", show_share, "Norm of the error over the norm of the truth."),
+    Quantity("CRPS", "crps", show_number, "Error of the predictive distribution, in output units. Lower is better."),
+    Quantity("Mean epistemic std", "mean_epistemic_std", show_number, "Mean width of the error bars, without noise."),
+    Quantity("Band coverage", "band_coverage", show_share, "Truth inside the credible band. Should be near its level."),
+    Quantity("… with noise", "observation_band_coverage", show_share, "The same for the band of a new observation."),
+)
+
+
+PART_KEYS = {
+    **{key: f"{key}_in_units" for key in ("rmse", "crps", "mean_epistemic_std")},
+    **{key: key for key in ("band_coverage", "observation_band_coverage")},
+}
+"""The keys of a quantity in the table of a part of the data."""
+
+
+class Check(NamedTuple):
+    """A diagnostic with a limit: its quantity, the limit in words, and the style of its badge."""
+
+    quantity: Quantity
+    limit: str
+    judge: Callable[[float], str]
+
+
+def _four_digits(value: float | None) -> str | None:
+    return show_number(value, 4)
+
+
+def _two_digits(value: float | None) -> str | None:
+    return show_number(value, 2)
+
+
+def _judge_ess(value: float) -> str:
+    return "good" if value >= ESS_LIMIT else "fair" if value >= ESS_LEAST else "bad"
+
+
+CHECKS = (
+    Check(
+        Quantity("R-hat, largest", "rhat_max", _four_digits, "Agreement between chains; 1 is perfect agreement."),
+        f"at most {RHAT_LIMIT:g}",
+        lambda value: "good" if value <= RHAT_LIMIT else "bad",
+    ),
+    Check(
+        Quantity("Bulk ESS, smallest", "ess_bulk_min", show_count, "Effective sample size for the posterior mean."),
+        f"at least {ESS_LIMIT}",
+        _judge_ess,
+    ),
+    Check(
+        Quantity("Tail ESS, smallest", "ess_tail_min", show_count, "Effective sample size for the 5 % and 95 % quantiles."),
+        f"at least {ESS_LIMIT}",
+        _judge_ess,
+    ),
+    Check(
+        Quantity("Relative MCSE, largest", "mcse_relative_max", show_share, "Monte Carlo error over the posterior std."),
+        f"at most {MCSE_LIMIT:.0%}",
+        lambda value: "good" if value <= MCSE_LIMIT else "bad",
+    ),
+    Check(
+        Quantity("Divergent transitions", "divergent_share", show_share, "A large share means a region never entered."),
+        f"none; more than {DIVERGENT_LIMIT:.0%} is bad",
+        lambda share: "good" if share == 0 else "fair" if share <= DIVERGENT_LIMIT else "bad",
+    ),
+    Check(
+        Quantity("E-BFMI, smallest", "ebfmi_min", _two_digits, "If low, the chains seldom reach the tails."),
+        f"at least {EBFMI_LIMIT:g}",
+        lambda value: "good" if value >= EBFMI_LIMIT else "bad",
+    ),
+    Check(
+        Quantity("Longest trajectories", "longest_share", show_share, "Draws at the largest allowed trajectory length."),
+        f"at most {LONGEST_LIMIT:.0%}, if chains mix slowly",
+        lambda share: "good" if share <= LONGEST_LIMIT else "fair",
+    ),
+)
+
+
+class Judged(NamedTuple):
+    """A shown number, and the style of its badge; None if the number is not known."""
+
+    value: str | None
+    kind: str | None
 
 
 def write_report(path: Path) -> Path:
     """Write ``report.html`` into the directory of a finished run, and return where it is.
 
     Raises:
-        InputError: If the directory is not that of a finished run, or cannot be written.
+        InputError: If the directory is not that of a finished run of this version, or cannot be written.
     """
     page = build_report(read_run(path))
     try:
@@ -47,62 +164,105 @@ def write_report(path: Path) -> Path:
 
 def build_report(run: FinishedRun) -> str:
     """The page of a run."""
-    parts = [
-        describe_predictions(run),
-        describe_sensitivity(run),
-        describe_chains(run),
-        describe_fit(run),
-        describe_methods(run),
-        describe_published(run),
-        describe_parts(run),
-        _describe_other_figures(run),
-        describe_settings(run),
-        describe_costs(run),
-        describe_repetition(run),
-    ]
-    shown = [found for found in parts if found is not None]
-    name = f"{run.problem}, preset {_setting(run, 'preset')}, seed {_setting(run, 'seed')}"
-    return document(f"{name}: report", _headline(run), sections(shown))
-
-
-def _headline(run: FinishedRun) -> Markup:
-    """The verdict first, then the key figures."""
-    verdict = run.summary.branch("verdict")
-    kind = kind_of(verdict)
-    return tag(
-        "header",
-        paragraph("Report of a run of vihmc", "eyebrow"),
-        tag("h1", run.problem),
-        paragraph(describe_problem(run)),
-        paragraph(f"Preset {_setting(run, 'preset')}, seed {_setting(run, 'seed')}.", "faint"),
-        tag(
-            "div",
-            verdict_badge(verdict),
-            paragraph(verdict.text("sentence")),
-            paragraph(tag("strong", ADVICE[kind])),
-            paragraph(SCOPE),
-            class_=f"verdict {kind}",
-        ),
-        bullets(_warnings(run)),
-        key_figures(run),
+    summary, figures, methods = run.summary, run.figures, run.methods
+    published = _published_rows(run)
+    predicted = [name for kind in PREDICTIONS for name in figures if _kind(name) == kind]
+    others = [name for name in figures if _kind(name) not in PREDICTIONS and name not in OTHERS]
+    optional = {PUBLISHED: published, PARTS: summary.reports, MORE: others}
+    seconds = [value for value in summary.seconds.values() if value is not None]
+    return render(
+        "report.html.j2",
+        run=run,
+        summary=summary,
+        methods=methods,
+        figures=figures,
+        titles=[title for title in TITLES if optional.get(title, True)],
+        shown={"predictions": predicted, "others": others},
+        read_picture=read_picture,
+        advice=ADVICE[summary.verdict.level],
+        about=(type(run.config.problem).__doc__ or "").strip().split("\n")[0],
+        level=show_share(summary.predictive.band_level),
+        coverage=_judge_coverage(run),
+        checks=CHECKS,
+        judge=judge,
+        accuracy=accuracy_rows(methods, has_units=summary.units is not None),
+        published=published,
+        part_rows=[(one.title, PART_KEYS[one.key], one.form) for one in QUANTITIES if one.key in PART_KEYS],
+        few_parameters=FEW_PARAMETERS,
+        few_arrays=FEW_ARRAYS,
+        factor=lambda log_ratio: None if log_ratio is None else show_number(math.exp(min(abs(log_ratio), 700.0))),
+        stages=STAGES,
+        total_seconds=sum(seconds) if seconds else None,
     )
 
 
-def _warnings(run: FinishedRun) -> list[str]:
-    """What else must be read with the numbers."""
-    fit, notice = run.summary.branch("vi"), run.summary.text("notice")
-    warnings = [] if notice is None else [notice]
-    if fit.flag("collapsed") or fit.flag("converged") is False:
-        warnings.append(sentences("The fit needs a look.", fit.text("message") or ""))
-    return warnings
+def judge(check: Check, method: Method) -> Judged:
+    """The number of a method, and how good it is: good, fair or bad."""
+    value = getattr(method.diagnostics, check.quantity.key)
+    shown = check.quantity.form(value)
+    return Judged(shown, None if shown is None else check.judge(value))
 
 
-def _describe_other_figures(run: FinishedRun) -> Section | None:
-    """Figures that no section has shown."""
-    others = [name for name in run.figure_files() if name not in WORDS and not name.startswith("spectra_")]
-    return section("More figures", show_figures(run, *others)) if others else None
+def accuracy_rows(methods: tuple[Method, ...], *, has_units: bool) -> list[tuple[Quantity, list[str | None]]]:
+    """The accuracy of every method, quantity by quantity, without those that no method has."""
+    # Relative to normalised values that have an offset, an L2 error has no meaning.
+    used = [quantity for quantity in QUANTITIES if not (has_units and quantity.key == "relative_l2")]
+    rows = [(one, [one.form(getattr(method.predictive, one.key)) for method in methods]) for one in used]
+    return [(quantity, cells) for quantity, cells in rows if any(cells)]
 
 
-def _setting(run: FinishedRun, name: str) -> str:
-    value = run.summary.get(name) if name in run.summary else run.config.get(name)
-    return "not known" if value is None else show_setting(value)
+def _judge_coverage(run: FinishedRun) -> str:
+    """Whether the error bars are as wide as they should be, in a sentence."""
+    predictive = run.summary.predictive
+    coverage, noisy, wanted = predictive.band_coverage, predictive.observation_band_coverage, predictive.band_level
+    level, with_noise = show_share(wanted), show_share(noisy)
+    after = "" if with_noise is None else f" With noise included, coverage is {with_noise}."
+    if coverage is None or wanted is None:
+        return after.strip()
+    if run.summary.data is not None and noisy is not None:
+        # Validation targets of one's own are observations: the band of the function is not meant to hold them.
+        near = abs(noisy - wanted) <= TOO_NARROW
+        judgement = "as it should be" if near else "too low" if noisy < wanted else "higher than needed"
+        return f"The targets are noisy; this band excludes the noise. With noise included, coverage is {with_noise}: {judgement}."
+    if coverage > wanted + TOO_WIDE:
+        return f"Above {level}: the error bars are wide.{after}"
+    if coverage >= wanted - TOO_NARROW:
+        return f"Near {level}, as it should be.{after}"
+    if noisy is not None and noisy >= wanted - TOO_NARROW:
+        return f"Below {level}: right for noisy validation data, too narrow for exact data.{after}"
+    return f"Below {level}: the error bars are too narrow.{after}"
+
+
+def _published_rows(run: FinishedRun) -> list[tuple[str, list[str | None]]]:
+    """Our numbers of every method, then the published ones, where something was published."""
+    published, methods = run.summary.published or {}, run.methods
+
+    def paper(key: str, method: Method) -> float | None:
+        """A published number: one for each method, or one for VI-HMC."""
+        value = published.get(key)
+        value = value.get(method.name) if isinstance(value, dict) else value if method.name == VIHMC else None
+        return value if isinstance(value, int | float) else None
+
+    def ours(key: str, method: Method) -> float | None:
+        if key == "num_selected":
+            return run.summary.num_selected if method.name == VIHMC else None
+        return getattr(method.predictive, key, None) or getattr(method.chains, key, None)
+
+    rows: tuple[tuple[str, str, Callable[..., Any]], ...] = (
+        ("Relative L2 error", "relative_l2", show_share),
+        ("Mean square error", "mse", show_number),
+        ("Acceptance", "acceptance", show_share),
+        ("Step size", "step_size", show_number),
+        ("Step size for 80 % acceptance", "step_at_80_percent", show_number),
+        ("Time per draw", "seconds_per_draw", show_seconds),
+        ("Selected parameters", "num_selected", show_count),
+    )
+    shown = []
+    for title, key, form in rows:
+        mine, papers = ([form(find(key, method)) for method in methods] for find in (ours, paper))
+        shown += [(title, [*mine, *papers])] if any(papers) else []
+    return shown
+
+
+def _kind(name: str) -> str:
+    return name.partition("_")[0]
