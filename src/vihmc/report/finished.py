@@ -76,9 +76,7 @@ class FinishedRun(NamedTuple):
     def changes(self) -> dict[str, tuple[Any, Any]]:
         """Settings that differ from the preset: the preset's value, and that of the run."""
         preset = _flatten(build_config(load_preset(self.config.problem.name, self.config.preset)))
-        return {
-            name: (preset.get(name), value) for name, value in self.settings.items() if preset.get(name) != value
-        }
+        return {name: (preset.get(name), value) for name, value in self.settings.items() if preset.get(name) != value}
 
     @property
     def meanings(self) -> dict[str, str]:
@@ -87,7 +85,9 @@ class FinishedRun(NamedTuple):
         for name, field in type(self.config).model_fields.items():
             section = getattr(self.config, name)
             inner = type(section).model_fields if isinstance(section, BaseModel) else {}
-            meanings |= {name: field.description or ""} | {f"{name}.{key}": f.description or "" for key, f in inner.items()}
+            meanings |= {name: field.description or ""} | {
+                f"{name}.{key}": f.description or "" for key, f in inner.items()
+            }
         return meanings
 
     @property

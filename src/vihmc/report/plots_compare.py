@@ -1,15 +1,15 @@
 """The figure of a comparison: how wide the error bars of every run are."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullFormatter
 
 from vihmc.report.finished import FinishedRun
-from vihmc.report.style import BLUE, GREEN, GREY, METHOD_STYLE, ORANGE, RED, finish
+from vihmc.report.style import BLUE, GREEN, GREY, METHOD_STYLE, ORANGE, RED, finish, log_scale
 from vihmc.runs.evaluation import HMC, VI, VIHMC
 
 COLORS = (BLUE, RED, GREEN, ORANGE, "#CC79A7", "#56B4E9", "black")
@@ -29,7 +29,7 @@ class Curve(NamedTuple):
 def overlay(runs: Sequence[FinishedRun], labels: Sequence[str]) -> Figure | None:
     """Std of the predictions of all runs: lines over the input if they are curves of one problem, else bars."""
     curves = [read_curves(run.path) for run in runs]
-    if all(curves) and len({run.problem for run in runs}) == 1:
+    if all(curves) and len({run.summary.problem for run in runs}) == 1:
         return _lines(curves, labels)
     return _bars(runs, labels)
 
@@ -70,10 +70,8 @@ def _lines(curves: list[list[Curve]], labels: Sequence[str]) -> Figure:
             axes.plot(curve.x[order], positive, linestyle=METHOD_STYLE[curve.method][1], markevery=every, **look)
     names = [name for name in METHOD_STYLE if any(curve.method == name for found in curves for curve in found)]
     methods = [axes.plot([], [], color=GREY, linestyle=METHOD_STYLE[name][1], label=name)[0] for name in names]
-    axes.set(xlabel="x", ylabel="Epistemic std of y", yscale="log", title="How sure is each run?")
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.yaxis.set_major_formatter("{x:g}")
-    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.set(xlabel="Input x", ylabel="Epistemic std of y", title="Epistemic uncertainty")
+    log_scale(axes)
     columns = 3 if max(map(len, labels)) < 20 else 2
     figure.legend(handles=[*runs, *methods], loc="outside lower center", ncols=columns, handlelength=3)
     return finish(figure)
@@ -84,7 +82,7 @@ def _bars(runs: Sequence[FinishedRun], labels: Sequence[str]) -> Figure | None:
         (index, method.name, value)
         for index, run in enumerate(runs)
         for method in run.methods
-        if (value := method.predictive.number("mean_epistemic_std")) is not None
+        if (value := method.predictive.mean_epistemic_std) is not None and math.isfinite(value)
     ]
     if not bars:
         return None
@@ -100,7 +98,7 @@ def _bars(runs: Sequence[FinishedRun], labels: Sequence[str]) -> Figure | None:
     axes.set_yticks(range(len(runs)), [_written(label) for label in labels])
     axes.invert_yaxis()
     axes.margins(x=0.12)
-    axes.set(xlabel="Mean epistemic std, in the units of each problem's output", title="How sure is each run?")
+    axes.set(xlabel="Mean epistemic std, in the units of each problem's output", title="Epistemic uncertainty")
     figure.legend(loc="outside lower center", ncols=len(names))
     return finish(figure)
 

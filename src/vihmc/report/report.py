@@ -112,12 +112,16 @@ CHECKS = (
         _judge_ess,
     ),
     Check(
-        Quantity("Tail ESS, smallest", "ess_tail_min", show_count, "Effective sample size for the 5 % and 95 % quantiles."),
+        Quantity(
+            "Tail ESS, smallest", "ess_tail_min", show_count, "Effective sample size for the 5 % and 95 % quantiles."
+        ),
         f"at least {ESS_LIMIT}",
         _judge_ess,
     ),
     Check(
-        Quantity("Relative MCSE, largest", "mcse_relative_max", show_share, "Monte Carlo error over the posterior std."),
+        Quantity(
+            "Relative MCSE, largest", "mcse_relative_max", show_share, "Monte Carlo error over the posterior std."
+        ),
         f"at most {MCSE_LIMIT:.0%}",
         lambda value: "good" if value <= MCSE_LIMIT else "bad",
     ),
@@ -132,7 +136,9 @@ CHECKS = (
         lambda value: "good" if value >= EBFMI_LIMIT else "bad",
     ),
     Check(
-        Quantity("Longest trajectories", "longest_share", show_share, "Draws at the largest allowed trajectory length."),
+        Quantity(
+            "Longest trajectories", "longest_share", show_share, "Draws at the largest allowed trajectory length."
+        ),
         f"at most {LONGEST_LIMIT:.0%}, if chains mix slowly",
         lambda share: "good" if share <= LONGEST_LIMIT else "fair",
     ),

@@ -6,7 +6,7 @@ Lines differ in style as well as in colour.
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter, MaxNLocator
+from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from vihmc.runs.evaluation import HMC, VI, VIHMC
 
@@ -28,6 +28,20 @@ def fit_loss(axes: Axes, loss: np.ndarray) -> None:
         axes.set_yscale("symlog", linthresh=max(1.0, abs(low)))
     else:
         axes.yaxis.set_major_formatter(EngFormatter(sep=""))
+
+
+def log_scale(axes: Axes) -> None:
+    """A logarithmic y axis with plain numbers."""
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+def legend_below(figure: Figure) -> None:
+    """One legend for all panels, below them."""
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
 
 
 def row_of_axes(figure: Figure, columns: int) -> list[Axes]:
