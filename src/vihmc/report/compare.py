@@ -190,7 +190,7 @@ def _results(runs: Sequence[FinishedRun]) -> tuple[Row, ...]:
 
     add("Verdict", "verdict", "level", str, "Whether the chains can be trusted.")
     for check in CHECKS[:2]:
-        add(check.quantity.title, "diagnostics", check.quantity.key, check.quantity.form, check.quantity.meaning)
+        add(check.title, "diagnostics", check.key, check.form, check.meaning)
     add("ESS per second", "diagnostics", "ess_bulk_median_per_second", show_number, "Median over predictions.")
     add("Acceptance", "chains", "acceptance", show_share, "Mean acceptance probability.")
     seconds = tuple(show_seconds(method.seconds) for method in methods)

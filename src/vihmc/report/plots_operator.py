@@ -19,11 +19,13 @@ def fields(result: RunResult) -> Figure:
     field = result.problem.target_names[0] if result.problem.target_names else "u"
     time, position = result.problem.input_names or ("t", "x")
     at_start, at_end = (f"{time} = {value:g}" for value in (times[0], times[-1]))
-    cases = {case.index: row for row, case in reversed(list(enumerate(result.cases)))}  # each function once
+    cases: dict[int, int] = {}
+    for row, case in enumerate(result.cases):
+        cases.setdefault(case.index, row)  # a function that is best or worst of both methods is shown once
     figure = Figure(figsize=(9, 2.35 * len(cases) + 0.5), layout="constrained")
     grid = figure.subplots(len(cases), len(methods), sharex=True, sharey="row", squeeze=False)
-    for rows, (index, row) in zip(grid, reversed(cases.items()), strict=True):
-        case = ", ".join(case.title for case in result.cases if case.index == index)
+    for rows, (index, row) in zip(grid, cases.items(), strict=True):
+        title = ", ".join(case.title for case in result.cases if case.index == index)
         for axes, (name, method) in zip(rows, methods.items(), strict=True):
             axes.plot(positions, method.functions[:SAMPLES, row].T, color=BLUE, alpha=0.3, linewidth=0.7)
             axes.plot([], [], color=BLUE, alpha=0.6, linewidth=1, label="posterior draws")
@@ -31,7 +33,7 @@ def fields(result: RunResult) -> Figure:
             axes.plot(positions, truth[index, initial], **lines, label=f"initial field ({at_start})")
             axes.plot(positions, method.prediction.mean[index, final], color="black", linewidth=1.8, label="mean")
             axes.plot(positions, truth[index, final], color=RED, linestyle="--", linewidth=1.6, label="truth")
-            axes.set_title(f"{name} ({case}): error {_error(method, truth, index):.1%}", fontsize=10)
+            axes.set_title(f"{name} ({title}): error {_error(method, truth, index):.1%}", fontsize=10)
         rows[0].set_ylabel(f"{field} at {at_end}")
     for axes in grid[-1]:
         axes.set_xlabel(position)

@@ -6,6 +6,7 @@ the words need.
 
 import math
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -81,66 +82,56 @@ PART_KEYS = {
 
 
 class Check(NamedTuple):
-    """A diagnostic with a limit: its quantity, the limit in words, and the style of its badge."""
+    """A diagnostic with a limit: like a quantity, with the limit in words and the style of a value's badge."""
 
-    quantity: Quantity
+    title: str
+    key: str
+    form: Callable[..., str | None]
+    meaning: str
     limit: str
     judge: Callable[[float], str]
 
 
-def _four_digits(value: float | None) -> str | None:
-    return show_number(value, 4)
+def _at_most(good: float, fair: float | None = None) -> Callable[[float], str]:
+    return lambda value: "good" if value <= good else "fair" if fair is not None and value <= fair else "bad"
 
 
-def _two_digits(value: float | None) -> str | None:
-    return show_number(value, 2)
+def _at_least(good: float, fair: float | None = None) -> Callable[[float], str]:
+    return lambda value: "good" if value >= good else "fair" if fair is not None and value >= fair else "bad"
 
 
-def _judge_ess(value: float) -> str:
-    return "good" if value >= ESS_LIMIT else "fair" if value >= ESS_LEAST else "bad"
-
-
+_ESS = (f"at least {ESS_LIMIT}", _at_least(ESS_LIMIT, ESS_LEAST))
 CHECKS = (
     Check(
-        Quantity("R-hat, largest", "rhat_max", _four_digits, "Agreement between chains; 1 is perfect agreement."),
-        f"at most {RHAT_LIMIT:g}",
-        lambda value: "good" if value <= RHAT_LIMIT else "bad",
+        *("R-hat, largest", "rhat_max", partial(show_number, digits=4)),
+        "Agreement between chains; 1 is perfect agreement.",
+        *(f"at most {RHAT_LIMIT:g}", _at_most(RHAT_LIMIT)),
     ),
     Check(
-        Quantity("Bulk ESS, smallest", "ess_bulk_min", show_count, "Effective sample size for the posterior mean."),
-        f"at least {ESS_LIMIT}",
-        _judge_ess,
+        *("Bulk ESS, smallest", "ess_bulk_min", show_count),
+        "Effective sample size: the number of independent draws that give the posterior mean as precisely.",
+        *_ESS,
+    ),
+    Check("Tail ESS, smallest", "ess_tail_min", show_count, "The same for the 5 % and 95 % quantiles.", *_ESS),
+    Check(
+        *("Relative MCSE, largest", "mcse_relative_max", show_share),
+        "Monte Carlo standard error of a mean prediction over its posterior standard deviation.",
+        *(f"at most {show_share(MCSE_LIMIT)}", _at_most(MCSE_LIMIT)),
     ),
     Check(
-        Quantity(
-            "Tail ESS, smallest", "ess_tail_min", show_count, "Effective sample size for the 5 % and 95 % quantiles."
-        ),
-        f"at least {ESS_LIMIT}",
-        _judge_ess,
+        *("Divergent transitions", "divergent_share", show_share),
+        "A large share means that the chains cannot enter a region of the posterior.",
+        *(f"none; more than {show_share(DIVERGENT_LIMIT)} is bad", _at_most(0, DIVERGENT_LIMIT)),
     ),
     Check(
-        Quantity(
-            "Relative MCSE, largest", "mcse_relative_max", show_share, "Monte Carlo error over the posterior std."
-        ),
-        f"at most {MCSE_LIMIT:.0%}",
-        lambda value: "good" if value <= MCSE_LIMIT else "bad",
+        *("E-BFMI, smallest", "ebfmi_min", partial(show_number, digits=2)),
+        "If low, the chains seldom reach the tails of the posterior.",
+        *(f"at least {EBFMI_LIMIT:g}", _at_least(EBFMI_LIMIT)),
     ),
     Check(
-        Quantity("Divergent transitions", "divergent_share", show_share, "A large share means a region never entered."),
-        f"none; more than {DIVERGENT_LIMIT:.0%} is bad",
-        lambda share: "good" if share == 0 else "fair" if share <= DIVERGENT_LIMIT else "bad",
-    ),
-    Check(
-        Quantity("E-BFMI, smallest", "ebfmi_min", _two_digits, "If low, the chains seldom reach the tails."),
-        f"at least {EBFMI_LIMIT:g}",
-        lambda value: "good" if value >= EBFMI_LIMIT else "bad",
-    ),
-    Check(
-        Quantity(
-            "Longest trajectories", "longest_share", show_share, "Draws at the largest allowed trajectory length."
-        ),
-        f"at most {LONGEST_LIMIT:.0%}, if chains mix slowly",
-        lambda share: "good" if share <= LONGEST_LIMIT else "fair",
+        *("Longest trajectories", "longest_share", show_share),
+        "Share of draws at the largest allowed trajectory length.",
+        *(f"at most {show_share(LONGEST_LIMIT)}, if chains mix slowly", _at_most(LONGEST_LIMIT, 1)),
     ),
 )
 
@@ -204,8 +195,8 @@ def build_report(run: FinishedRun) -> str:
 
 def judge(check: Check, method: Method) -> Judged:
     """The number of a method, and how good it is: good, fair or bad."""
-    value = getattr(method.diagnostics, check.quantity.key)
-    shown = check.quantity.form(value)
+    value = getattr(method.diagnostics, check.key)
+    shown = check.form(value)
     return Judged(shown, None if shown is None else check.judge(value))
 
 
@@ -229,7 +220,7 @@ def _judge_coverage(run: FinishedRun) -> str:
         # Validation targets of one's own are observations: the band of the function is not meant to hold them.
         near = abs(noisy - wanted) <= TOO_NARROW
         judgement = "as it should be" if near else "too low" if noisy < wanted else "higher than needed"
-        return f"The targets are noisy; this band excludes the noise. With noise included, coverage is {with_noise}: {judgement}."
+        return f"The targets are noisy; this band excludes the noise.{after[:-1]}: {judgement}."
     if coverage > wanted + TOO_WIDE:
         return f"Above {level}: the error bars are wide.{after}"
     if coverage >= wanted - TOO_NARROW:
@@ -252,7 +243,7 @@ def _published_rows(run: FinishedRun) -> list[tuple[str, list[str | None]]]:
     def ours(key: str, method: Method) -> float | None:
         if key == "num_selected":
             return run.summary.num_selected if method.name == VIHMC else None
-        return getattr(method.predictive, key, None) or getattr(method.chains, key, None)
+        return getattr(method.predictive if hasattr(method.predictive, key) else method.chains, key, None)
 
     rows: tuple[tuple[str, str, Callable[..., Any]], ...] = (
         ("Relative L2 error", "relative_l2", show_share),
