@@ -78,7 +78,7 @@ def _environment() -> Environment:
     shows = ("number", "share", "count", "seconds", "gigabytes", "setting")
     environment.filters |= {name: getattr(formats, f"show_{name}") for name in shows}
     environment.filters |= {"one_line": _one_line, "leaf": leaf_title, "anchor": _anchor, "prefixed": _prefixed}
-    environment.globals |= {"show_mean_and_std": formats.show_mean_and_std, "kinds": KINDS}
+    environment.globals.update(show_mean_and_std=formats.show_mean_and_std, kinds=KINDS)
     return environment
 
 

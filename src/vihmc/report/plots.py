@@ -120,8 +120,8 @@ def _score_bars(axes: Axes, result: RunResult, values: np.ndarray) -> None:
     frozen = {"color": "white", "edgecolor": GREY, "hatch": "//", "label": "frozen"}
     axes.barh(np.flatnonzero(~chosen), values[order][~chosen], **frozen)
     axes.set_yticks(range(values.size), [result.problem.param_names[index] for index in order])
-    axes.set_xlabel(_score_label(result))
-    axes.legend(loc="lower right")
+    axes.set(xlabel=_score_label(result), xlim=(0, 1.5 * values.max()))
+    axes.legend(loc="center right")
 
 
 def _score_label(result: RunResult) -> str:
@@ -199,14 +199,11 @@ def joint(result: RunResult) -> Figure:
     pair = chosen[list(np.unravel_index(np.argmax(correlations), correlations.shape))]
     xlabel, ylabel = (result.problem.param_names[index] for index in pair)
     figure = Figure(figsize=(4.0 * len(draws), 3.6), layout="constrained")
-    grid = figure.subplots(1, len(draws), squeeze=False, sharex=True, sharey=True)[0]
-    for axes, (name, values) in zip(grid, draws.items(), strict=True):
-        label = f"correlation {_correlations(values[:, pair])[0, 1]:.2f}"
-        axes.plot(*values[:, pair].T, ".", color=METHOD_STYLE[name][0], markersize=3, alpha=0.4, label=label)
-        axes.set(xlabel=xlabel, title=name)
-        axes.legend(loc="upper right", markerscale=3)
+    for axes, (name, values) in zip(row_of_axes(figure, len(draws)), draws.items(), strict=True):
+        axes.plot(*values[:, pair].T, ".", color=METHOD_STYLE[name][0], markersize=3, alpha=0.4)
+        correlation = _correlations(values[:, pair])[0, 1]
+        axes.set(xlabel=xlabel, ylabel=ylabel, title=f"{name}: correlation {correlation:.2f}")
         axes.locator_params(nbins=5)
-    grid[0].set_ylabel(ylabel)
     return finish(figure)
 
 

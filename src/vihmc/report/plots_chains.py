@@ -92,7 +92,10 @@ def _draw_panels(result: RunResult, panel: Callable[[Axes, np.ndarray, list[dict
             axes.set_title(f"{name}: {trace.title}", fontsize=10)
         column[0].set_xlabel("")
         column[-1].legend(
-            loc="upper center", bbox_to_anchor=(0.5, -0.22), ncols=4 if len(looks) <= 4 else 3, frameon=False
+            loc="upper center",
+            bbox_to_anchor=(0.5, -0.22),
+            ncols=4 if len(column[-1].get_legend_handles_labels()[1]) == 4 else 3,
+            frameon=False,
         )
     return finish(figure)
 
