@@ -62,7 +62,8 @@ def draw_picture(figure: Figure) -> Picture:
 def render(template: str, **context: Any) -> str:
     """Render a page."""
     style = resources.files("vihmc.report").joinpath("page.css").read_text(encoding="utf-8")
-    return _environment().get_template(template).render(style=Markup(style), **context)
+    shared = {"style": Markup(style), "kinds": KINDS, "show_mean_and_std": formats.show_mean_and_std}
+    return _environment().get_template(template).render(**shared, **context)
 
 
 def _environment() -> Environment:
@@ -78,7 +79,6 @@ def _environment() -> Environment:
     shows = ("number", "share", "count", "seconds", "gigabytes", "setting")
     environment.filters |= {name: getattr(formats, f"show_{name}") for name in shows}
     environment.filters |= {"one_line": _one_line, "leaf": leaf_title, "anchor": _anchor, "prefixed": _prefixed}
-    environment.globals.update(show_mean_and_std=formats.show_mean_and_std, kinds=KINDS)
     return environment
 
 

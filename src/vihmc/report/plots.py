@@ -24,6 +24,7 @@ from vihmc.report.style import (
     fit_loss,
     legend_below,
     log_scale,
+    output_name,
     row_of_axes,
 )
 from vihmc.runs.evaluation import HMC, VI, VIHMC, MethodResult, RunResult
@@ -106,7 +107,9 @@ def sensitivity(result: RunResult) -> Figure:
     else:
         limit = np.quantile(values, 0.99)
         histogram_axes.hist(values[values <= limit], bins=40, color=BLUE, edgecolor="white", linewidth=0.4)
-        histogram_axes.set(xlabel=f"{_score_label(result)}, up to the 99th percentile", ylabel="Number of parameters")
+        histogram_axes.set(
+            xlabel=f"Score S² ({_squared(result)}), up to the 99th percentile", ylabel="Number of parameters"
+        )
         histogram_axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     histogram_axes.set_title("Sensitivity scores")
     histogram_axes.ticklabel_format(axis="x", scilimits=(-2, 3))
@@ -120,17 +123,13 @@ def _score_bars(axes: Axes, result: RunResult, values: np.ndarray) -> None:
     frozen = {"color": "white", "edgecolor": GREY, "hatch": "//", "label": "frozen"}
     axes.barh(np.flatnonzero(~chosen), values[order][~chosen], **frozen)
     axes.set_yticks(range(values.size), [result.problem.param_names[index] for index in order])
-    axes.set(xlabel=_score_label(result), xlim=(0, 1.5 * values.max()))
+    axes.set(xlabel=f"Sensitivity score S² ({_squared(result)})", xlim=(0, 1.5 * values.max()))
     axes.legend(loc="center right")
 
 
-def _score_label(result: RunResult) -> str:
-    """S² is a variance: in squared units of the output."""
-    return f"Sensitivity score S² ({_squared(result)})"
-
-
 def _squared(result: RunResult) -> str:
-    name = result.problem.target_name
+    """The unit of a variance of the output."""
+    name = output_name(result.problem)
     return f"{name}²" if len(name) == 1 else "output²"
 
 
@@ -183,9 +182,8 @@ def uncertainty(result: RunResult) -> Figure:
     inputs = np.asarray(result.problem.posterior.inputs)[:, 0]
     at_bottom = {"transform": axes.get_xaxis_transform(), "label": "training inputs"}
     axes.plot(inputs, np.full_like(inputs, 0.02), "|", color="black", **at_bottom)
-    problem = result.problem
-    ylabel = f"Epistemic std of {problem.target_name}"
-    axes.set(xlabel=problem.input_name, ylabel=ylabel, title="Epistemic uncertainty")
+    name = result.problem.target_name
+    axes.set(xlabel=result.problem.input_name, ylabel=f"Epistemic std of {name}", title="Epistemic uncertainty")
     log_scale(axes)
     figure.legend(loc="outside lower center", ncols=len(result.methods) + 1)
     return finish(figure)

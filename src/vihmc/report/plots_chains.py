@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from vihmc.diagnostics.convergence import effective_draws, find_energies
-from vihmc.report.style import BLUE, GREEN, GREY, ORANGE, RED, finish
+from vihmc.report.style import BLUE, GREEN, GREY, ORANGE, RED, finish, output_name
 from vihmc.runs.assessment import ChainsResult
 from vihmc.runs.evaluation import RunResult
 
@@ -23,7 +23,7 @@ FALSE_ALARMS = 0.05
 
 def traces(result: RunResult) -> Figure:
     """Draws of the slowest and of a typical prediction in their order: a row per prediction, a column per method."""
-    default = (f"Predicted {result.problem.target_name}", 0.0, 1.0)
+    default = (f"Predicted {output_name(result.problem)}", 0.0, 1.0)
     name, offset, scale = result.problem.units or default
 
     def panel(axes: Axes, values: np.ndarray, looks: list[dict[str, Any]]) -> None:
@@ -91,12 +91,8 @@ def _draw_panels(result: RunResult, panel: Callable[[Axes, np.ndarray, list[dict
             panel(axes, trace.values, looks)
             axes.set_title(f"{name}: {trace.title}", fontsize=10)
         column[0].set_xlabel("")
-        column[-1].legend(
-            loc="upper center",
-            bbox_to_anchor=(0.5, -0.22),
-            ncols=4 if len(column[-1].get_legend_handles_labels()[1]) == 4 else 3,
-            frameon=False,
-        )
+        ncols = 4 if len(column[-1].get_legend_handles_labels()[1]) == 4 else 3
+        column[-1].legend(loc="upper center", bbox_to_anchor=(0.5, -0.22), ncols=ncols, frameon=False)
     return finish(figure)
 
 

@@ -2,15 +2,18 @@
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
 
+from vihmc.errors import InputError
 from vihmc.report.finished import FinishedRun
 from vihmc.report.style import BLUE, GREEN, GREY, METHOD_STYLE, ORANGE, RED, finish, log_scale
 from vihmc.runs.evaluation import HMC, VI, VIHMC
+from vihmc.runs.files import load_arrays
 
 COLORS = (BLUE, RED, GREEN, ORANGE, "#CC79A7", "#56B4E9", "black")
 MARKERS = ("", "o", "s", "^", "v", "D")
@@ -36,23 +39,19 @@ def overlay(runs: Sequence[FinishedRun], labels: Sequence[str]) -> Figure | None
 
 def read_curves(path: Path) -> list[Curve]:
     """The curves of a run; none if it is not about curves, or its predictions cannot be read."""
+    file, curves = path / "predictions.npz", []
     try:
-        # opened here, not by NumPy, which leaves the file open if it is no archive
-        with (path / "predictions.npz").open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            if "inputs" not in arrays.files:
-                return []
-            x = np.asarray(arrays["inputs"], dtype=float)
-            if x.ndim != 2 or x.shape[1] != 1:
-                return []  # before anything large is read
-            names = [name for name in (VI, VIHMC, HMC) if f"{name}.epistemic_std" in arrays.files]
-            found = [Curve(name, x[:, 0], np.asarray(arrays[f"{name}.epistemic_std"], dtype=float)) for name in names]
-    except Exception:  # a broken file can be broken in many ways
+        x = load_arrays(file, ["inputs"])["inputs"]
+    except InputError:
         return []
-    return [
-        curve._replace(std=curve.std[:, 0])
-        for curve in found
-        if curve.std.shape == (curve.x.size, 1) and np.any(curve.std > 0)
-    ]
+    if x.ndim != 2 or x.shape[1] != 1:
+        return []  # before anything large is read
+    for name in (VI, VIHMC, HMC):
+        with suppress(InputError):
+            std = load_arrays(file, [f"{name}.epistemic_std"])[f"{name}.epistemic_std"]
+            if std.shape == x.shape and np.any(std > 0):
+                curves.append(Curve(name, x[:, 0], std[:, 0]))
+    return curves
 
 
 def _lines(curves: list[list[Curve]], labels: Sequence[str]) -> Figure:

@@ -3,7 +3,7 @@
 import numpy as np
 from matplotlib.figure import Figure
 
-from vihmc.report.style import BLUE, GREEN, RED, SAMPLES, finish, legend_below
+from vihmc.report.style import BLUE, GREEN, RED, SAMPLES, finish, legend_below, output_name
 from vihmc.runs.evaluation import VI, VIHMC, Case, MethodResult, RunResult, relative_l2
 
 NUM_STDS = 3
@@ -16,7 +16,6 @@ def fields(result: RunResult) -> Figure:
     methods = {name: result.methods[name] for name in (VI, VIHMC)}
     truth = np.asarray(result.problem.validation_targets)
     initial, final = slice(0, len(positions)), slice(truth.shape[1] - len(positions), None)
-    field = result.problem.target_names[0] if result.problem.target_names else "u"
     time, position = result.problem.input_names or ("t", "x")
     at_start, at_end = (f"{time} = {value:g}" for value in (times[0], times[-1]))
     cases: dict[int, int] = {}
@@ -34,7 +33,7 @@ def fields(result: RunResult) -> Figure:
             axes.plot(positions, method.prediction.mean[index, final], color="black", linewidth=1.8, label="mean")
             axes.plot(positions, truth[index, final], color=RED, linestyle="--", linewidth=1.6, label="truth")
             axes.set_title(f"{name} ({title}): error {_error(method, truth, index):.1%}", fontsize=10)
-        rows[0].set_ylabel(f"{field} at {at_end}")
+        rows[0].set_ylabel(f"{output_name(result.problem)} at {at_end}")
     for axes in grid[-1]:
         axes.set_xlabel(position)
     legend_below(figure)

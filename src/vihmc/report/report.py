@@ -1,4 +1,4 @@
-"""The report of a run: its directory as one page that a person can read, keep, print and send.
+"""The report of a run: its directory as one page that a person can read, store, print and send.
 
 The page holds all it needs, asks nothing of a network and runs no script. Its words are in ``templates/``; here is what
 the words need.

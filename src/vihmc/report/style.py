@@ -8,11 +8,17 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, LogLocator, MaxNLocator, NullFormatter
 
+from vihmc.data import Problem
 from vihmc.runs.evaluation import HMC, VI, VIHMC
 
 BLUE, ORANGE, GREEN, RED, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#666666"
 METHOD_STYLE = {VI: (ORANGE, "--"), VIHMC: (BLUE, "-"), HMC: (GREEN, "-.")}
 SAMPLES = 30
+
+
+def output_name(problem: Problem) -> str:
+    """What the output is called: by its own name, else u for a field and y for a regression."""
+    return problem.target_names[0] if problem.target_names else "y" if problem.locations is None else "u"
 
 
 def few_large_numbers(axes: Axes) -> None:
