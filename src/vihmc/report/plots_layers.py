@@ -57,7 +57,7 @@ def layers(result: RunResult) -> Figure:
                 _cross_out(axes, _image(frozen[name][index]))
     extend = "min" if values.min() < norm.vmin else "neither"
     bar = figure.colorbar(
-        ScalarMappable(norm, "cividis"), ax=grid, shrink=0.85, label="Sensitivity score S² (output²)", extend=extend
+        ScalarMappable(norm, "cividis"), ax=grid, shrink=0.85, label="Score S² (output²)", extend=extend
     )
     bar.ax.tick_params(labelsize=9)
     if is_marked:

@@ -6,8 +6,7 @@ of docs/summary.md, and ``Summary.model_json_schema()`` is the JSON schema. Unkn
 
 from collections.abc import Iterator
 from pathlib import Path
-from types import UnionType
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -298,12 +297,11 @@ def _table_of(annotation: Any) -> tuple[type[BaseModel] | None, bool]:
     """The table that a field holds, and whether the field holds several by name."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation, False
-    arguments = get_args(annotation)
-    found = [inner for inner in arguments if isinstance(inner, type) and issubclass(inner, BaseModel)]
-    if found:
-        return found[0], not isinstance(annotation, UnionType)
-    tables = [table for inner in arguments if get_args(inner) and (table := _table_of(inner))[0] is not None]
-    return tables[0] if tables else (None, False)
+    for inner in get_args(annotation):
+        found, is_named = _table_of(inner)
+        if found is not None:
+            return found, is_named or get_origin(annotation) is dict
+    return None, False
 
 
 if __name__ == "__main__":
