@@ -213,7 +213,8 @@ def test_a_summary_of_another_version_is_refused_in_one_sentence(copied, keys):
     remove(summary, *keys)
     (copied / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
     with pytest.raises(
-        InputError, match=rf"summary\.json` must be the summary of a run of this version, got: {'.'.join(keys)}: field req"
+        InputError,
+        match=rf"summary\.json` must be the summary of a run of this version, got: {'.'.join(keys)}: field req",
     ):
         write_report(copied)
 
@@ -224,7 +225,9 @@ def test_unknown_keys_are_refused(copied):
         write_report(copied)
 
 
-@pytest.mark.parametrize("content", ["[hmc]\nfrom_the_past = 1\n", "[", "preset = 'none'\n[problem]\nname = 'mlp'\n", None])
+@pytest.mark.parametrize(
+    "content", ["[hmc]\nfrom_the_past = 1\n", "[", "preset = 'none'\n[problem]\nname = 'mlp'\n", None]
+)
 def test_settings_of_another_version_are_refused_in_one_sentence(copied, content):
     (copied / "config.toml").unlink() if content is None else (copied / "config.toml").write_text(content)
     with pytest.raises(InputError, match=r"`run` must have the config\.toml of a run of this version") as raised:
@@ -260,6 +263,13 @@ def test_numbers_that_are_not_known_are_said_to_be(copied, value):
     assert "RMSE not known" in text
     assert "Total time not known" in text
     assert "Fit of all parameters (VI) – – –" in text
+
+
+def test_a_run_without_costs_says_so(copied):
+    change_summary(copied, seconds={}, peak_memory_gb_after={})
+    text = Page(write_report(copied).read_text(encoding="utf-8")).text
+    assert "did not record its costs" in text
+    assert "Total time not known" in text
 
 
 @pytest.mark.parametrize("value", ["0.1", [0.1], True])
@@ -388,23 +398,61 @@ def test_no_summary_breaks_the_pages(run, tmp_path, changes):
     summary = copy.deepcopy(summary_of(run))
     for places, value in changes:
         change(summary, places, value)
-    broken = tmp_path / "broken"
+    refusal = check_pages(run, tmp_path / "broken", summary)
+    if refusal is not None:
+        assert "summary.json` must be the summary of a run of this version, got: " in refusal
+        assert refusal.isprintable()
+
+
+def check_pages(run, broken, summary):
+    """Both pages and the table of the terminal are safe; return the sentence by which the summary is refused, if so."""
     if not broken.exists():
         shutil.copytree(run, broken)
     (broken / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
     try:
-        check_safe(build_report(read_run(broken))).text.encode("utf-8")
+        read_run(broken)
     except InputError as error:
-        assert "summary.json` must be the summary of a run of this version, got: " in str(error)
-        assert str(error).isprintable()
-        return
+        return str(error)
+    check_safe(build_report(read_run(broken))).text.encode("utf-8")
     comparison = compare_runs([run, broken])
     output = io.StringIO()
     Console(file=output, width=200).print(comparison_table(comparison))
     assert "\x1b" not in output.getvalue()
-    widths = {len(row.cells) for row in comparison.results}
-    assert widths == {sum(map(len, comparison.columns))}
-    check_safe(build_comparison(comparison)).text.encode("utf-8")
+    assert {len(row.cells) for row in comparison.results} == {sum(map(len, comparison.columns))}
+    page = build_comparison(comparison)
+    check_safe(page).text.encode("utf-8")
+    assert "\x1b" not in page
+    return None
+
+
+WORDS = f"{HOSTILE} and a colour \x1b[31m"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        [(places, WORDS) for places in (("problem",), ("preset",), ("notice",), ("units",), ("hmc", "why"))],
+        [(("predictive", key), None) for key in ("rmse", "crps", "band_level", "band_coverage", "mean_epistemic_std")],
+        [(("diagnostics", key), float("nan")) for key in ("rhat_max", "ess_bulk_min", "ebfmi_min", "longest_share")],
+        [
+            (("seconds",), {WORDS: None, "vi": 0.0}),
+            (("selected_per_leaf",), {WORDS: [0, 0]}),
+            (("captured_variance",), None),
+        ],
+        [
+            (("selected_per_leaf",), {}),
+            (("vi", "mean"), None),
+            (("hmc", "std"), None),
+            (("published",), {WORDS: [WORDS]}),
+        ],
+        [(("agreement_with_reference", "vihmc", "rms_log_std_ratio"), 1e9), (("vi", "converged"), None)],
+    ],
+)
+def test_what_the_schema_allows_is_shown(run, tmp_path, changes):
+    summary = copy.deepcopy(summary_of(run))
+    for places, value in changes:
+        change(summary, places, value)
+    assert check_pages(run, tmp_path / "changed", summary) is None
 
 
 def test_runs_side_by_side(run, tmp_path):

@@ -30,7 +30,9 @@ def fields(result: RunResult) -> Figure:
             axes.plot([], [], color=BLUE, alpha=0.6, linewidth=1, label="posterior draws")
             lines = {"linewidth": 1.6, "color": GREEN, "linestyle": ":"}
             axes.plot(positions, truth[index, initial], **lines, label=f"initial field ({at_start})")
-            axes.plot(positions, method.prediction.mean[index, final], color="black", linewidth=1.8, label="mean")
+            axes.plot(
+                positions, method.prediction.mean[index, final], color="black", linewidth=1.8, label="posterior mean"
+            )
             axes.plot(positions, truth[index, final], color=RED, linestyle="--", linewidth=1.6, label="truth")
             axes.set_title(f"{name} ({title}): error {_error(method, truth, index):.1%}", fontsize=10)
         rows[0].set_ylabel(f"{output_name(result.problem)} at {at_end}")
@@ -65,7 +67,7 @@ def spectra(result: RunResult, case: Case) -> Figure:
         for index, axes in enumerate(row):
             low, high = mean[index] - width[index], mean[index] + width[index]
             axes.fill_between(axis.values, low, high, color=BLUE, alpha=0.3, linewidth=0, label=f"± {NUM_STDS} std")
-            axes.plot(axis.values, mean[index], color="black", linewidth=1.5, label="mean")
+            axes.plot(axis.values, mean[index], color="black", linewidth=1.5, label="posterior mean")
             shown = known[index]
             axes.plot(axis.values[shown], truth[index][shown], "o", color=RED, markersize=3.5, label="data")
         row[0].set_ylabel(f"{method_name}\n{name}")

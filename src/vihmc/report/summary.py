@@ -192,7 +192,7 @@ KERNEL_TITLES = {"hmc": "HMC", "nuts": "NUTS"}
 
 
 def _why(settings: SamplerConfig, sampled: Sampled) -> str:
-    """Name the kernel, and what speaks for the way it was used."""
+    """The sampler in a sentence."""
     parts = [KERNEL_TITLES[settings.kernel]]
     if settings.num_shards is not None:
         parts.append(f"over {settings.num_shards} shards of the data, so that one at a time is in memory")
@@ -203,7 +203,7 @@ def _why(settings: SamplerConfig, sampled: Sampled) -> str:
     if sampled.is_per_chain:
         parts.append("the frozen parameters of each chain at a perturbed MAP")
     if settings.chains_at_once == "all" and sampled.chains.num_chains > 1:
-        parts.append(f"{sampled.all_chains.num_chains} chains in parallel")
+        parts.append(f"{sampled.all_chains.num_chains} vectorised chains")
     return ", ".join(parts) + "."
 
 
