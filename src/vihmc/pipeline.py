@@ -2,8 +2,7 @@
 
 1. **Fit**: a Gaussian approximation q of all parameters, by mean-field VI or a MAP and the curvature there.
 2. **Select**: score how much each parameter moves the prediction, and select the few that matter.
-3. **Sample**: HMC on the selected parameters, exactly, with the others frozen at the mean of q, or in every chain at a
-   perturbed MAP of its own.
+3. **Sample**: HMC on the selected parameters, with the others frozen at the mean of q or, per chain, a perturbed MAP.
 4. **Predict**: average the model over the draws.
 """
 
