@@ -1,4 +1,4 @@
-"""Rules of selection against full HMC, where the truth is known: which parameters to keep, at equal numbers."""
+"""Selection rules at equal numbers of parameters, compared with HMC on all parameters."""
 
 import math
 from typing import Any, NamedTuple
@@ -7,20 +7,20 @@ import numpy as np
 
 from vihmc.paper.reproduction import plots
 from vihmc.paper.reproduction.plans import RULE_TITLES, RULES, SIZES
-from vihmc.paper.reproduction.study import Picture, Preset, Section, Table
-from vihmc.paper.reproduction.workshop import Stored
+from vihmc.paper.reproduction.study import Picture, Preset, Section, Table, show_range
+from vihmc.paper.reproduction.runs import FinishedRun
 from vihmc.runs.evaluation import HMC, VIHMC, rms
 
-COLUMNS = ("kept by", "std error", "mean error", "95 % band holds", "CRPS", "worst R-hat")
+COLUMNS = ("rule", "std error", "mean error", "95 % band coverage", "CRPS", "worst R-hat")
 
 
 class Errors(NamedTuple):
-    """What one run is worth.
+    """How far one run is from HMC on all parameters.
 
     Attributes:
         std_error: RMS of the log ratio of its predictive std to that of HMC on all parameters.
         mean_error: RMS distance of its mean from that of HMC on all parameters.
-        coverage: Share of the truth in its 95 % bands; of the cone, with the noise, as its truth is measured.
+        coverage: Share of the truth in its 95 % bands; of the cone with the noise, as its targets are observations.
         crps: Continuous ranked probability score against the truth.
         rhat: The worst of its predictions.
     """
@@ -32,23 +32,23 @@ class Errors(NamedTuple):
     rhat: float
 
 
-def build(runs: dict[str, Stored], preset: Preset) -> Section:
+def build(runs: dict[str, FinishedRun], preset: Preset) -> Section:
     """Tables and a figure for `sine_large` and the cone."""
     size = SIZES[preset]
     cases = [("sine_large", threshold) for threshold in size.rule_thresholds]
     cases += [("cone", threshold) for threshold in size.rule_thresholds[:1]]
     blocks: list[Any] = [
-        "Chains on the kept parameters against HMC on all of them. *std error* is the RMS log ratio of the "
-        "predictive std to that of full HMC, *mean error* the RMS distance of the means, both over all validation "
-        f"outputs; medians over {size.seeds} seeds of fit and chains, with smallest and largest. Every rule keeps as "
+        "HMC on selected parameters, compared with HMC on all parameters. *std error* is the RMS log ratio of the "
+        "predictive stds, *mean error* the RMS distance of the predictive means, both over all validation outputs: "
+        f"median over {size.seeds} seeds of fit and chains, smallest and largest in brackets. Every rule selects as "
         "many parameters as the paper's score does at the threshold."
     ]
     numbers, pictures = {}, {}
     for problem, threshold in cases:
         found = {rule: _errors(runs, problem, threshold, rule, size.seeds) for rule in RULES}
-        kept = _num_selected(runs, problem, threshold, size.seeds)
-        title = f"{problem} at {threshold:g}, {_range(kept)} kept"
-        numbers[f"{problem} {threshold:g}"] = {"num_selected": kept} | {
+        num_selected = _num_selected(runs, problem, threshold, size.seeds)
+        title = f"{problem} at {threshold:g}, {show_range(num_selected)} selected"
+        numbers[f"{problem} {threshold:g}"] = {"num_selected": num_selected} | {
             rule: [error._asdict() for error in errors] for rule, errors in found.items()
         }
         pictures[title] = {RULE_TITLES[rule]: [error.std_error for error in errors] for rule, errors in found.items()}
@@ -63,16 +63,16 @@ def build(runs: dict[str, Stored], preset: Preset) -> Section:
         for name, chains in references.items()
     )
     blocks += [
-        f"The reference, HMC on all parameters: {'; '.join(said)}. Where its R-hat is far from 1 it is no truth yet, "
-        "and distances to it only tell rules apart that differ by much.",
-        Picture("rules", "Distance of the predictive std from that of full HMC: a dot per seed, a bar at the median."),
+        f"The reference, HMC on all parameters: {'; '.join(said)}. Where its R-hat is far from 1 the reference has not "
+        "converged, and only large differences between rules are meaningful.",
+        Picture("rules", "RMS log ratio of the predictive std to that of HMC on all parameters. Dots: seeds; bars: medians."),
     ]
     return Section(
-        "Which parameters? Against full HMC", blocks, figures={"rules": plots.rule_errors(pictures)}, numbers=numbers
+        "Selection rules and HMC on all parameters", blocks, figures={"rules": plots.rule_errors(pictures)}, numbers=numbers
     )
 
 
-def _errors(runs: dict[str, Stored], problem: str, threshold: float, rule: str, seeds: int) -> list[Errors]:
+def _errors(runs: dict[str, FinishedRun], problem: str, threshold: float, rule: str, seeds: int) -> list[Errors]:
     keys = ("mean", "epistemic_std")
     reference = runs[f"{problem}/default"].predictions(*(f"{HMC}.{key}" for key in keys))
     errors = []
@@ -88,7 +88,7 @@ def _errors(runs: dict[str, Stored], problem: str, threshold: float, rule: str, 
 
 
 def _worst_rhat(chains: dict[str, Any]) -> float:
-    """Infinite, which JSON has no word for, where a prediction never changed."""
+    """Infinite where a prediction never changed; JSON has no number for that."""
     rhat = chains["diagnostics"]["rhat_max"]
     return math.inf if rhat is None else rhat
 
@@ -99,20 +99,15 @@ def _order(found: dict[str, list[Errors]]) -> str:
         RULE_TITLES[rule]: float(np.median([error.std_error for error in errors])) for rule, errors in found.items()
     }
     ordered = sorted(medians, key=lambda title: medians[title])
-    return f"By the median error of the std: {', then '.join(ordered)}."
+    return f"From the smallest median std error to the largest: {', '.join(ordered)}."
 
 
-def _num_selected(runs: dict[str, Stored], problem: str, threshold: float, seeds: int) -> list[int]:
+def _num_selected(runs: dict[str, FinishedRun], problem: str, threshold: float, seeds: int) -> list[int]:
     return [runs[_name(problem, threshold, RULES[0], seed)].summary["num_selected"] for seed in range(seeds)]
 
 
 def _name(problem: str, threshold: float, rule: str, seed: int) -> str:
     return f"{problem}/rules/seed_{seed}/{threshold:g}_{rule}"
-
-
-def _range(values: list[int]) -> str:
-    low, high = min(values), max(values)
-    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
 def _cells(errors: list[Errors]) -> list[str]:
