@@ -24,7 +24,9 @@ def splits(training: Spectra, validation: Spectra, unseen: np.ndarray, *, scale:
     """The distinct points of unseen inputs, and the published records where some of these are training records."""
     known = (validation.counts > 0).astype(float)
     of_unseen = known * unseen[:, None]
-    both = {"unseen": (f"{int(unseen.sum())} inputs never trained on, {int(of_unseen.sum())} distinct points", of_unseen)}
+    both = {
+        "unseen": (f"{int(unseen.sum())} inputs never trained on, {int(of_unseen.sum())} distinct points", of_unseen)
+    }
     if not unseen.all():
         leaked = int((validation.counts * is_known(training, validation)).sum())
         total = int(validation.counts.sum())

@@ -22,13 +22,17 @@ class BurgersConfig(ProblemSettings):
     """The solution operator of the Burgers equation, learnt by a DeepONet; or an operator from a file."""
 
     name: Literal["burgers"] = Field("burgers", description="The problem.")
-    field: Literal["pi_deeponet", "fno"] = Field("pi_deeponet", description="Distribution of the initial conditions, named after the code that generates it.")
+    field: Literal["pi_deeponet", "fno"] = Field(
+        "pi_deeponet", description="Distribution of the initial conditions, named after the code that generates it."
+    )
     viscosity: PositiveFloat = Field(0.01, description="Viscosity ν.")
     num_training: PositiveInt = Field(1000, description="Initial conditions to learn from.")
     num_validation: PositiveInt = Field(1000, description="Initial conditions to validate on.")
     num_times: Annotated[int, Field(ge=2)] = Field(101, description="Times of the grid, from 0 to 1.")
     num_positions: Annotated[int, Field(ge=2)] = Field(101, description="Positions of the grid, from 0 to 1.")
-    num_modes: Annotated[int, Field(ge=16, multiple_of=2)] = Field(256, description="Modes of the solver; its time step is 0.64 / modes.")
+    num_modes: Annotated[int, Field(ge=16, multiple_of=2)] = Field(
+        256, description="Modes of the solver; its time step is 0.64 / modes."
+    )
     data_seed: Count = Field(0, description="Seed of the initial conditions; `seed` does not change the data.")
     data_file: str | None = Field(
         None, description="A .npz or .mat file with branch_in, trunk_in and solution, instead of generated data."
@@ -43,9 +47,12 @@ class BurgersConfig(ProblemSettings):
 class ConeConfig(ProblemSettings):
     """Wall-pressure spectra on a hypersonic cone, learnt by a DeepONet."""
 
-    name: Literal["cone", "cone_synthetic"] = Field("cone", description="The published data, or the synthetic stand-in.")
+    name: Literal["cone", "cone_synthetic"] = Field(
+        "cone", description="The published data, or the synthetic stand-in."
+    )
     data_dir: str | None = Field(
-        None, description="Folder with the published files; else that of VIHMC_CONE_DATA; else the synthetic stand-in is used."
+        None,
+        description="Folder with the published files; else that of VIHMC_CONE_DATA; else the synthetic stand-in is used.",
     )
     num_training: PositiveInt = Field(68, description="Inputs of the stand-in to learn from.")
     num_validation: PositiveInt = Field(13, description="Inputs of the stand-in to validate on.")

@@ -128,9 +128,7 @@ def burgers_runs(preset: Preset) -> list[StudyRun]:
         common = {"problem": "burgers", "preset": size.operator_preset, "fit_from": "burgers/default"}
         settings = (*sampler, *selection)
         runs.append(
-            StudyRun(
-                f"burgers/threshold_{name}", settings=(*settings, *fixed, *full), with_figures=is_first, **common
-            )
+            StudyRun(f"burgers/threshold_{name}", settings=(*settings, *fixed, *full), with_figures=is_first, **common)
         )
         runs.append(StudyRun(f"burgers/step_{name}", settings=(*settings, *search, *full_search), **common))
     return runs

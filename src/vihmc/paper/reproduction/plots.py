@@ -111,7 +111,9 @@ def uncertainty_over_x(fields: Mapping[str, Fields]) -> Figure:
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
     for (color, style), (name, field) in zip(SERIES, fields.items(), strict=False):
-        axes.plot(field.positions, field.std.mean(axis=0), color=color, linestyle=style, linewidth=2, label=_title(name))
+        axes.plot(
+            field.positions, field.std.mean(axis=0), color=color, linestyle=style, linewidth=2, label=_title(name)
+        )
     axes.set(
         xlabel="x",
         ylabel="Mean epistemic std of u(x, t = 1)",

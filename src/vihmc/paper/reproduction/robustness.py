@@ -63,7 +63,15 @@ def build(runs: dict[str, FinishedRun], preset: Preset) -> Section:
             "means that *which* weights are selected depends on the starting point. *layer overlap* compares how many "
             "parameters are selected in each array of the network, which no permutation changes.",
             Table(
-                ("", "selected at 0.9", "mean magnitude of μ", "median std of q", "overlap", "by chance", "layer overlap"),
+                (
+                    "",
+                    "selected at 0.9",
+                    "mean magnitude of μ",
+                    "median std of q",
+                    "overlap",
+                    "by chance",
+                    "layer overlap",
+                ),
                 rows,
             ),
             "The paper finds that the noise level changes the captured-variance curve more than the amount of data. "

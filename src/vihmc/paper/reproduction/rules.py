@@ -65,10 +65,15 @@ def build(runs: dict[str, FinishedRun], preset: Preset) -> Section:
     blocks += [
         f"The reference, HMC on all parameters: {'; '.join(said)}. Where its R-hat is far from 1 the reference has not "
         "converged, and only large differences between rules are meaningful.",
-        Picture("rules", "RMS log ratio of the predictive std to that of HMC on all parameters. Dots: seeds; bars: medians."),
+        Picture(
+            "rules", "RMS log ratio of the predictive std to that of HMC on all parameters. Dots: seeds; bars: medians."
+        ),
     ]
     return Section(
-        "Selection rules and HMC on all parameters", blocks, figures={"rules": plots.rule_errors(pictures)}, numbers=numbers
+        "Selection rules and HMC on all parameters",
+        blocks,
+        figures={"rules": plots.rule_errors(pictures)},
+        numbers=numbers,
     )
 
 

@@ -45,7 +45,8 @@ def build(runs: dict[str, FinishedRun]) -> Section:
             f"Mean square error of VI-HMC on 300 validation points: {errors['published']:.2g} as published, "
             f"{errors['elbo']:.2g} with the ELBO, {errors['published'] / errors['elbo']:.0f} times smaller.",
             Picture(
-                "joint", "Joint distribution of φ₂ and a, as published. They are correlated under HMC; mean-field VI has no correlations."
+                "joint",
+                "Joint distribution of φ₂ and a, as published. They are correlated under HMC; mean-field VI has no correlations.",
             ),
             Picture("joint_elbo", "The same with the ELBO."),
         ],

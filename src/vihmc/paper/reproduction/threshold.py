@@ -86,7 +86,9 @@ class Trend(NamedTuple):
     between_neighbours: bool
 
     def __str__(self) -> str:
-        return "**no**" if not self.holds else "yes" if self.between_neighbours else "yes, but not between all neighbours"
+        return (
+            "**no**" if not self.holds else "yes" if self.between_neighbours else "yes, but not between all neighbours"
+        )
 
 
 def find_trends(rows: list[dict[str, float]], random: dict[str, float]) -> dict[str, Trend]:
@@ -108,9 +110,7 @@ def find_trends(rows: list[dict[str, float]], random: dict[str, float]) -> dict[
             random["coverage"] < last["coverage"]
         ),
         "a random set of the same size has a larger MSE": is_worse(random["mse"] > last["mse"]),
-        "a random set of the same size has a smaller std": is_worse(
-            random["mean_std"] < last["mean_std"]
-        ),
+        "a random set of the same size has a smaller std": is_worse(random["mean_std"] < last["mean_std"]),
     }
 
 
