@@ -33,7 +33,14 @@ CHAINS = SamplerConfig(num_chains=32, num_warmup=200, num_draws=20, thin=2, jitt
 
 
 class Model(NamedTuple):
-    """A posterior whose data are simulated, the inputs of predictions, the number of selected parameters, and the ranked ones."""
+    """A posterior whose data are simulated.
+
+    Attributes:
+        posterior: Model, prior and noise.
+        inputs: Where predictions are compared with the truth.
+        num_selected: How many parameters are selected.
+        ranked: Parameters whose ranks are tested.
+    """
 
     posterior: Posterior
     inputs: Any

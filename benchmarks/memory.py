@@ -2,8 +2,8 @@
 
     python benchmarks/memory.py          1,000 and 100,000 draws; writes benchmarks/results/memory.json
 
-Numbers of draws are of all chains together, with the settings of the preset otherwise. `--short` has shorter trajectories
-and fits: a few minutes instead of twenty. `--few-chains` has 4 chains and as many draws of each.
+Numbers of draws are of all chains together, with the settings of the preset otherwise. `--short` has shorter
+trajectories and fits: a few minutes instead of twenty. `--few-chains` has 4 chains and as many draws of each.
 """
 
 import argparse

@@ -7,9 +7,9 @@
     python benchmarks/selection.py cone --trade-off        (or burgers) captured variance against seconds
     python benchmarks/selection.py --table                 table and figures of docs/selection.md, from stored results
 
-Subspaces, samplers and predictions are those of a run. `--store DIR` stores fits and errors, so that an interrupted study
-can be resumed. Errors are distances to the reference at the validation inputs, which are also the target inputs of the
-predictive rule: of the std, the RMS log ratio; of the mean, the RMS distance.
+Subspaces, samplers and predictions are those of a run. `--store DIR` stores fits and errors, so that an interrupted
+study can be resumed. Errors are distances to the reference at the validation inputs, which are also the target inputs
+of the predictive rule: of the std, the RMS log ratio; of the mean, the RMS distance.
 """
 
 import argparse

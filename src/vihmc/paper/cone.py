@@ -1,8 +1,8 @@
 """Wall-pressure spectra on a cone at Mach 6, learnt by a DeepONet (the paper's fourth experiment).
 
-The operator maps the inflow, 11 latent variables, to the logarithm of the pressure amplitude at a sensor and a frequency.
-Few inputs and points are distinct, so the 5168 records are a table of 68 × 76 values with multiplicities. Each pair is
-weighted by its multiplicity, which is exactly the likelihood of the records.
+The operator maps the inflow, 11 latent variables, to the logarithm of the pressure amplitude at a sensor and a
+frequency. Few inputs and points are distinct, so the 5168 records are a table of 68 × 76 values with multiplicities.
+Each pair is weighted by its multiplicity, which is exactly the likelihood of the records.
 """
 
 from functools import partial

@@ -1,8 +1,8 @@
 """The data that errors on the cone are reported for, and a linear baseline on each.
 
 Errors are reported for the published validation records, many of which are training records; for inputs that are not in
-the training set; and for training inputs left out in turn. The baseline, the floor to beat, is a ridge regression in the
-latent variables, one for each point, on the same data.
+the training set; and for training inputs left out in turn. The baseline, the floor to beat, is a ridge regression in
+the latent variables, one for each point, on the same data.
 """
 
 import numpy as np

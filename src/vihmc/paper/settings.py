@@ -52,7 +52,7 @@ class ConeConfig(ProblemSettings):
     )
     data_dir: str | None = Field(
         None,
-        description="Folder with the published files; else that of VIHMC_CONE_DATA; else the synthetic stand-in is used.",
+        description="Folder with the published files; else that of VIHMC_CONE_DATA; else the stand-in is used.",
     )
     num_training: PositiveInt = Field(68, description="Inputs of the stand-in to learn from.")
     num_validation: PositiveInt = Field(13, description="Inputs of the stand-in to validate on.")

@@ -2,8 +2,8 @@ r"""A sum of two sines, from twenty noisy points with a gap in the middle (the p
 
 .. math:: y = a \sin(\omega_1 x + \phi_1) + b \sin(\omega_2 x + \phi_2) + \epsilon
 
-The model of `sine_small` has the form of the true function, two neurons with sine activation: 6 parameters. `sine_large`
-has larger amplitudes and frequencies, and a tanh network of two hidden layers: 141 parameters.
+The model of `sine_small` has the form of the true function, two neurons with sine activation: 6 parameters.
+`sine_large` has larger amplitudes and frequencies, and a tanh network of two hidden layers: 141 parameters.
 """
 
 import math

@@ -3,8 +3,8 @@
 from typing import Any
 
 from vihmc.paper import burgers, cone
-from vihmc.paper.reproduction.study import EMPTY, Section, Table
 from vihmc.paper.reproduction.runs import FinishedRun
+from vihmc.paper.reproduction.study import EMPTY, Section, Table
 from vihmc.report.formats import show_count, show_number, show_share
 from vihmc.runs.evaluation import HMC, VIHMC
 
@@ -47,12 +47,12 @@ def build(runs: dict[str, FinishedRun], *, step_search: int) -> Section:
             "is in brackets. Dual averaging over a hundred draws of one chain finds the step size to about a fifth, a "
             "range over which acceptance falls from nearly one to nearly zero.",
             "In the paper HMC on all parameters accepts one proposal in ten on Burgers, and on the cone needs a step "
-            "size of 4.2·10⁻¹¹ for 80 %. Ours starts at the mean of q, accepts nearly all proposals at the paper's step "
-            "size, and reaches 80 % at step sizes like those of VI-HMC. The directions of largest curvature are among "
-            "the selected parameters, so freezing the others does not allow larger steps. What freezing saves here is "
-            "time per draw.",
-            "**Our default samplers** for VI-HMC on our default posteriors: metric from the variances of q, step size by "
-            "dual averaging, quarter-period trajectories. ESS is the median over the monitored predictions.",
+            "size of 4.2·10⁻¹¹ for 80 %. Ours starts at the mean of q, accepts nearly all proposals at the paper's "
+            "step size, and reaches 80 % at step sizes like those of VI-HMC. The directions of largest curvature are "
+            "among the selected parameters, so freezing the others does not allow larger steps. What freezing saves "
+            "here is time per draw.",
+            "**Our default samplers** for VI-HMC on our default posteriors: metric from the variances of q, step size "
+            "by dual averaging, quarter-period trajectories. ESS is the median over the monitored predictions.",
             Table(
                 ("", "selected", "acceptance", "s per draw", "step size", "leapfrog steps", "ESS per s", "worst R-hat"),
                 [(name, *cells) for name, (cells, _) in own.items()],

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from vihmc.paper.reproduction import plots
-from vihmc.paper.reproduction.study import Picture, Section
 from vihmc.paper.reproduction.runs import FinishedRun
+from vihmc.paper.reproduction.study import Picture, Section
 
 THRESHOLD = 0.9
 FITS = {
@@ -64,11 +64,11 @@ def build(runs: dict[str, FinishedRun]) -> Section:
         "histograms": plots.score_histograms(_without_first(_scores(runs, FITS))),
     }
     captions = {
-        "training": "Fits under the published objective (Burgers: ELBO): loss, and error at the mean of q on training and "
-        "validation data.",
+        "training": "Fits under the published objective (Burgers: ELBO): loss, and error at the mean of q on training "
+        "and validation data.",
         "training_elbo": "The same with the ELBO.",
         "captured": "Captured variance against the number of parameters, published objective (Burgers: ELBO).",
-        "captured_elbo": "The same with the ELBO. The data constrain more parameters, so scores are more alike and curves flatter.",
+        "captured_elbo": "The same with the ELBO. The data constrain more parameters, and the curves are flatter.",
         "histograms": "Distribution of the scores, up to the 99th percentile.",
     }
     copied = {name: runs[run].figure(figure) for name, (run, figure, _) in COPIED.items()}

@@ -1,7 +1,7 @@
 """The page of all studies: Markdown, with figures and numbers in a folder beside it.
 
-Each study is stored in a file of its own there, and the page is made of all stored studies, so studies can be made one at
-a time. Remarks on the runs, in ``remarks.md`` there, are put on the page as well.
+Each study is stored in a file of its own there, and the page is made of all stored studies, so studies can be made one
+at a time. Remarks on the runs, in ``remarks.md`` there, are put on the page as well.
 """
 
 import os
@@ -20,9 +20,9 @@ NUM_COLOURS = 96
 REMARKS = "remarks.md"
 PACKAGES = ("vihmc", "jax", "jaxlib", "blackjax", "optax", "arviz-stats", "numpy")
 INTRODUCTIONS = {
-    "paper": "The paper's tables and figures beside our numbers, with the paper's networks and data sizes, its samplers "
-    "where a table is about them, and ours elsewhere. Made by `vihmc reproduce all --preset paper`; stored runs are not "
-    "computed again.",
+    "paper": "The paper's tables and figures beside our numbers, with the paper's networks and data sizes, its "
+    "samplers where a table is about them, and ours elsewhere. Made by `vihmc reproduce all --preset paper`; stored "
+    "runs are not computed again.",
     "quick": "The paper's tables and figures on small networks with short chains, to see that all of it works. The "
     "numbers of `sine_small` compare with the paper's; those of the operators do not.",
 }
@@ -31,12 +31,12 @@ DIFFERENCES = """\
   tables are reproduced with `--objective published`; our other results use the ELBO. Most differences below follow:
   stds of q are ten times larger, fewer parameters are selected (the swapped term widens a weight in proportion to its
   mean, so a few weights have most of the variance), and VI is too wide where a mean-field fit is too narrow.
-- **Burgers.** With a noise variance of 1 and 172,401 parameters both objectives prefer the prior to any fit: q collapses
-  ([why](decisions/burgers-noise.md)). Our fit is of the ELBO with a noise std of 0.1; the samplers of the tables run on
-  the paper's posterior, started from that fit. The initial conditions have the paper's distribution, but are other
-  draws.
-- **Starting points.** Our chains start from the fit. Published chains that start at random weights need their warm-up to
-  get there, and HMC on all parameters of an operator does not get there.
+- **Burgers.** With a noise variance of 1 and 172,401 parameters both objectives prefer the prior to any fit: q
+  collapses ([why](decisions/burgers-noise.md)). Our fit is of the ELBO with a noise std of 0.1; the samplers of the
+  tables run on the paper's posterior, started from that fit. The initial conditions have the paper's distribution, but
+  are other draws.
+- **Starting points.** Our chains start from the fit. Published chains that start at random weights need their warm-up
+  to get there, and HMC on all parameters of an operator does not get there.
 - **Machine.** The paper's times are on a GPU, ours on two CPU cores.
 """
 
@@ -130,7 +130,7 @@ def _shortened(commands: list[str], most: int = 24) -> list[str]:
     """All commands, or the first and the last of many."""
     if len(commands) <= most:
         return commands
-    rest = f"# … {len(commands) - most} more that differ in seed, rule, threshold, noise or number of points: see the .json"
+    rest = f"# … {len(commands) - most} more that differ in seed, rule, threshold, noise or data: see the .json"
     return [*commands[: most - 2], rest, *commands[-2:]]
 
 

@@ -1,4 +1,4 @@
-"""`sine_large` with other noise and other amounts of data: fit, scores, and whether the same parameters are selected."""
+"""`sine_large` with other noise and other amounts of data: fit, scores, and overlap of the selected parameters."""
 
 from itertools import combinations
 from typing import Any
@@ -16,8 +16,8 @@ from vihmc.paper.reproduction.plans import (
     USUAL_POINTS,
     robustness_run,
 )
-from vihmc.paper.reproduction.study import Picture, Preset, Section, Table, show_range
 from vihmc.paper.reproduction.runs import FinishedRun
+from vihmc.paper.reproduction.study import Picture, Preset, Section, Table, show_range
 from vihmc.paper.settings import SineConfig
 
 OUTCOME = (
@@ -56,8 +56,8 @@ def build(runs: dict[str, FinishedRun], preset: Preset) -> Section:
     return Section(
         "Robustness of the scores",
         [
-            f"`sine_large`, fitted with {num_seeds} seeds in each case; the data are the same for all seeds. *overlap* is "
-            "the share |A ∩ B| / |A ∪ B| of selected parameters that two seeds have in common, mean over pairs of "
+            f"`sine_large`, fitted with {num_seeds} seeds in each case; the data are the same for all seeds. *overlap* "
+            "is the share |A ∩ B| / |A ∪ B| of selected parameters that two seeds have in common, mean over pairs of "
             "seeds; *by chance* is that of random sets of these sizes. Hidden neurons can be permuted without "
             "changing the network, and fits from other starting points permute them. An overlap near chance therefore "
             "means that *which* weights are selected depends on the starting point. *layer overlap* compares how many "

@@ -7,8 +7,8 @@ import numpy as np
 
 from vihmc.paper.reproduction import plots
 from vihmc.paper.reproduction.plans import RULE_TITLES, RULES, SIZES
-from vihmc.paper.reproduction.study import Picture, Preset, Section, Table, show_range
 from vihmc.paper.reproduction.runs import FinishedRun
+from vihmc.paper.reproduction.study import Picture, Preset, Section, Table, show_range
 from vihmc.runs.evaluation import HMC, VIHMC, rms
 
 COLUMNS = ("rule", "std error", "mean error", "95 % band coverage", "CRPS", "worst R-hat")

@@ -4,8 +4,8 @@ from functools import partial
 from typing import Any
 
 from vihmc.paper import table_1
-from vihmc.paper.reproduction.study import Picture, Section, Table
 from vihmc.paper.reproduction.runs import FinishedRun
+from vihmc.paper.reproduction.study import Picture, Section, Table
 from vihmc.paper.sine import TABLE_1
 from vihmc.runs.evaluation import HMC, VI, VIHMC
 
@@ -36,17 +36,17 @@ def build(runs: dict[str, FinishedRun]) -> Section:
             "two neurons: means compare up to these symmetries, stds directly.",
             Table(("", *SYMBOLS), rows),
             f"The largest relative deviation of a std from the paper's is {worst:.1%}.",
-            "**With the ELBO.** The published code minimises KL(prior‖q) where the paper's equation has KL(q‖prior). With "
-            "the swapped KL term the stds of VI are about ten times those of HMC, as in the paper's row; with the ELBO "
-            "they are smaller than those of HMC, as expected of a mean-field approximation. The paper's finding that "
-            "VI overestimates the uncertainty here is an effect of the swap.",
+            "**With the ELBO.** The published code minimises KL(prior‖q) where the paper's equation has KL(q‖prior). "
+            "With the swapped KL term the stds of VI are about ten times those of HMC, as in the paper's row; with the "
+            "ELBO they are smaller than those of HMC, as expected of a mean-field approximation. The paper's finding "
+            "that VI overestimates the uncertainty here is an effect of the swap.",
             Table(("", *SYMBOLS), with_elbo),
-            f"Selected parameters: {num_selected['published']} of 6 as published, {num_selected['elbo']} with the ELBO. "
-            f"Mean square error of VI-HMC on 300 validation points: {errors['published']:.2g} as published, "
+            f"Selected parameters: {num_selected['published']} of 6 as published, {num_selected['elbo']} with the "
+            f"ELBO. Mean square error of VI-HMC on 300 validation points: {errors['published']:.2g} as published, "
             f"{errors['elbo']:.2g} with the ELBO, {errors['published'] / errors['elbo']:.0f} times smaller.",
             Picture(
                 "joint",
-                "Joint distribution of φ₂ and a, as published. They are correlated under HMC; mean-field VI has no correlations.",
+                "φ₂ and a under the three methods, as published: correlated under HMC, independent under VI.",
             ),
             Picture("joint_elbo", "The same with the ELBO."),
         ],

@@ -6,8 +6,8 @@ import numpy as np
 
 from vihmc.paper.reproduction import plots
 from vihmc.paper.reproduction.plans import THRESHOLDS
-from vihmc.paper.reproduction.study import EMPTY, Picture, Section, Table
 from vihmc.paper.reproduction.runs import FinishedRun
+from vihmc.paper.reproduction.study import EMPTY, Picture, Section, Table
 from vihmc.report.formats import show_count, show_number, show_share
 
 COLUMNS = ("", "selected", "acceptance", "MSE", "s per draw", "step size at 80 %", "mean std", "95 % band coverage")
@@ -58,17 +58,17 @@ def build(runs: dict[str, FinishedRun]) -> Section:
             f"{PUBLISHED[THRESHOLDS[-1]].num_selected:,}. Scores vary less under the ELBO, so rows compare by "
             "threshold, not by count. The chains are short and start from q: their stds are not converged, and "
             "compare with each other only.",
-            "A random set is worse in its uncertainty, as the paper says, not in its error. VI has the smallest MSE here "
-            f"({show_number(runs['burgers/threshold_0.9'].summary['predictive_vi']['mse'], 2)}): with a noise std of 1 "
-            "the chains move away from the fit, and those on parameters that hardly affect the prediction move "
+            "A random set is worse in its uncertainty, as the paper says, not in its error. VI has the smallest MSE "
+            f"here ({show_number(runs['burgers/threshold_0.9'].summary['predictive_vi']['mse'], 2)}): with a noise std "
+            "of 1 the chains move away from the fit, and those on parameters that hardly affect the prediction move "
             "predictions least. In the paper, too, fewer selected parameters give a smaller error.",
             Picture(
                 "burgers_uncertainty", "Std of the predictions at t = 1 against x, mean over all validation functions."
             ),
             Picture(
                 "burgers_thresholds",
-                "The validation function with the median error at threshold 0.9, at t = 1: mean ± 3 std for thresholds 0.9 "
-                "and 0.3 and for a random set.",
+                "The validation function with the median error at threshold 0.9, at t = 1: mean ± 3 std for thresholds "
+                "0.9 and 0.3 and for a random set.",
             ),
         ],
         figures={
