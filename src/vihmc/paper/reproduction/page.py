@@ -29,8 +29,8 @@ INTRODUCTIONS = {
 DIFFERENCES = """\
 - **KL direction.** The published code minimises KL(prior‖q) where the paper's equation has KL(q‖prior). The paper's
   tables are reproduced with `--objective published`; our other results use the ELBO. Most differences below follow:
-  stds of q are ten times larger, fewer parameters are selected (the swapped term widens a weight in proportion to its
-  mean, so a few weights have most of the variance), and VI is too wide where a mean-field fit is too narrow.
+  stds of q are ten times larger, fewer parameters are selected (the swapped term widens weights whose mean is far from
+  zero, so a few weights have most of the variance), and VI is too wide where a mean-field fit is too narrow.
 - **Burgers.** With a noise variance of 1 and 172,401 parameters both objectives prefer the prior to any fit: q
   collapses ([why](decisions/burgers-noise.md)). Our fit is of the ELBO with a noise std of 0.1; the samplers of the
   tables run on the paper's posterior, started from that fit. The initial conditions have the paper's distribution, but
