@@ -61,7 +61,7 @@ class RunFolder:
     """The runs of all studies of one preset."""
 
     def __init__(self, folder: Path, *, data_dir: Path | None = None, console: Console | None = None) -> None:
-        """Keep runs in ``folder/runs``; the cone's files are in `data_dir`."""
+        """Use the runs in ``folder/runs``; the cone's files are in `data_dir`."""
         self.path = folder / RUNS
         self._data_dir = data_dir
         self._console = console or Console(quiet=True)
