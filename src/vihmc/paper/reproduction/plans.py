@@ -17,6 +17,8 @@ RULE_TITLES = {
     "variance": "largest variance of q",
     "magnitude": "largest magnitude",
 }
+RULE_THRESHOLD = 0.5
+"""Threshold of the paper's score that sets how many parameters every rule selects."""
 NOISES = (0.1, 0.05, 0.01, 0.005)
 NUMBERS_OF_POINTS = (10, 20, 30, 40)
 OBJECTIVES = ("published", "elbo")
@@ -52,7 +54,6 @@ class Size(NamedTuple):
     Attributes:
         operator_preset: Preset of the runs of operators with the paper's sampler.
         seeds: Of the comparison of rules.
-        rule_thresholds: Sizes at which rules are compared, as thresholds of the paper's score.
         robustness_seeds: Of the study of noise and amount of data.
         step_search: Leapfrog steps of a draw while the step size for 80 % acceptance is searched.
         thresholds: Of the study on Burgers.
@@ -60,15 +61,14 @@ class Size(NamedTuple):
 
     operator_preset: str
     seeds: int
-    rule_thresholds: tuple[float, ...]
     robustness_seeds: int
     step_search: int
     thresholds: tuple[float, ...]
 
 
 SIZES: dict[Preset, Size] = {
-    "paper": Size("paper", 5, (0.5,), 5, 16, THRESHOLDS),
-    "quick": Size("quick", 2, (0.5,), 2, 8, (THRESHOLDS[0], THRESHOLDS[-1])),
+    "paper": Size("paper", 5, 5, 16, THRESHOLDS),
+    "quick": Size("quick", 2, 2, 8, (THRESHOLDS[0], THRESHOLDS[-1])),
 }
 
 
@@ -188,8 +188,7 @@ def figure_runs(preset: Preset) -> list[StudyRun]:
 
 
 def rule_runs(problem: str, preset: Preset) -> list[StudyRun]:
-    """For each seed one fit, and every rule at every size on it."""
-    size = SIZES[preset]
+    """For each seed one fit, and every rule on it."""
     short = {
         "sine_large": ("hmc.num_warmup=200", "hmc.num_draws=200", "hmc.thin=1", "hmc.max_integration_steps=255"),
         "cone": (
@@ -208,16 +207,20 @@ def rule_runs(problem: str, preset: Preset) -> list[StudyRun]:
             "cone": ("leave_out.num_folds=0", "hmc.num_draws=50", "prediction.num_vi_draws=50"),
         }[problem]
     runs = []
-    for seed in range(size.seeds):
+    for seed in range(SIZES[preset].seeds):
         first = None
-        for threshold in size.rule_thresholds if problem == "sine_large" else size.rule_thresholds[:1]:
-            for rule in RULES:
-                name = f"{problem}/rules/seed_{seed}/{threshold:g}_{rule}"
-                settings = (*short, f"seed={seed}", f"selection.threshold={threshold:g}", f"selection.rule={rule}")
-                own = "quick" if preset == "quick" else "default"
-                runs.append(StudyRun(name, problem, own, settings, fit_from=first))
-                first = first or name
+        for rule in RULES:
+            name = rule_run_name(problem, rule, seed)
+            selection = (f"selection.threshold={RULE_THRESHOLD:g}", f"selection.rule={rule}")
+            own = "quick" if preset == "quick" else "default"
+            runs.append(StudyRun(name, problem, own, (*short, f"seed={seed}", *selection), fit_from=first))
+            first = first or name
     return runs
+
+
+def rule_run_name(problem: str, rule: str, seed: int) -> str:
+    """Name of the run of a rule."""
+    return f"{problem}/rules/seed_{seed}/{RULE_THRESHOLD:g}_{rule}"
 
 
 def robustness_runs(preset: Preset) -> list[StudyRun]:

@@ -6,11 +6,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vihmc.paper.reproduction import plots
-from vihmc.paper.reproduction.plans import RULE_TITLES, RULES, SIZES
+from vihmc.paper.reproduction.plans import RULE_THRESHOLD, RULE_TITLES, RULES, SIZES, rule_run_name
 from vihmc.paper.reproduction.runs import FinishedRun
 from vihmc.paper.reproduction.study import Picture, Preset, Section, Table, show_range
 from vihmc.runs.evaluation import HMC, VIHMC, rms
 
+PROBLEMS = ("sine_large", "cone")
 COLUMNS = ("rule", "std error", "mean error", "95 % band coverage", "CRPS", "worst R-hat")
 
 
@@ -34,21 +35,21 @@ class Errors(NamedTuple):
 
 def build(runs: dict[str, FinishedRun], preset: Preset) -> Section:
     """Tables and a figure for `sine_large` and the cone."""
-    size = SIZES[preset]
-    cases = [("sine_large", threshold) for threshold in size.rule_thresholds]
-    cases += [("cone", threshold) for threshold in size.rule_thresholds[:1]]
+    num_seeds = SIZES[preset].seeds
     blocks: list[Any] = [
         "HMC on selected parameters, compared with HMC on all parameters. *std error* is the RMS log ratio of the "
         "predictive stds, *mean error* the RMS distance of the predictive means, both over all validation outputs: "
-        f"median over {size.seeds} seeds of fit and chains, smallest and largest in brackets. Every rule selects as "
+        f"median over {num_seeds} seeds of fit and chains, smallest and largest in brackets. Every rule selects as "
         "many parameters as the paper's score does at the threshold."
     ]
     numbers, pictures = {}, {}
-    for problem, threshold in cases:
-        found = {rule: _errors(runs, problem, threshold, rule, size.seeds) for rule in RULES}
-        num_selected = _num_selected(runs, problem, threshold, size.seeds)
-        title = f"{problem} at {threshold:g}, {show_range(num_selected)} selected"
-        numbers[f"{problem} {threshold:g}"] = {"num_selected": num_selected} | {
+    for problem in PROBLEMS:
+        found = {rule: _errors(runs, problem, rule, num_seeds) for rule in RULES}
+        num_selected = [
+            runs[rule_run_name(problem, RULES[0], seed)].summary["num_selected"] for seed in range(num_seeds)
+        ]
+        title = f"{problem} at {RULE_THRESHOLD:g}, {show_range(num_selected)} selected"
+        numbers[f"{problem} {RULE_THRESHOLD:g}"] = {"num_selected": num_selected} | {
             rule: [error._asdict() for error in errors] for rule, errors in found.items()
         }
         pictures[title] = {RULE_TITLES[rule]: [error.std_error for error in errors] for rule, errors in found.items()}
@@ -57,7 +58,7 @@ def build(runs: dict[str, FinishedRun], preset: Preset) -> Section:
             Table(COLUMNS, [(RULE_TITLES[rule], *_cells(errors)) for rule, errors in found.items()]),
         ]
         blocks.append(_order(found))
-    references = {problem: runs[f"{problem}/default"].summary["reference"] for problem in ("sine_large", "cone")}
+    references = {problem: runs[f"{problem}/default"].summary["reference"] for problem in PROBLEMS}
     said = (
         f"{name}: {chains['num_chains']} × {chains['num_draws']} draws, worst R-hat {_worst_rhat(chains):.2f}"
         for name, chains in references.items()
@@ -77,12 +78,12 @@ def build(runs: dict[str, FinishedRun], preset: Preset) -> Section:
     )
 
 
-def _errors(runs: dict[str, FinishedRun], problem: str, threshold: float, rule: str, seeds: int) -> list[Errors]:
+def _errors(runs: dict[str, FinishedRun], problem: str, rule: str, num_seeds: int) -> list[Errors]:
     keys = ("mean", "epistemic_std")
     reference = runs[f"{problem}/default"].predictions(*(f"{HMC}.{key}" for key in keys))
     errors = []
-    for seed in range(seeds):
-        run = runs[_name(problem, threshold, rule, seed)]
+    for seed in range(num_seeds):
+        run = runs[rule_run_name(problem, rule, seed)]
         ours, predictive = run.predictions(*(f"{VIHMC}.{key}" for key in keys)), run.summary["predictive"]
         ratio = np.log(ours[f"{VIHMC}.epistemic_std"] / reference[f"{HMC}.epistemic_std"])
         distance = ours[f"{VIHMC}.mean"] - reference[f"{HMC}.mean"]
@@ -105,14 +106,6 @@ def _order(found: dict[str, list[Errors]]) -> str:
     }
     ordered = sorted(medians, key=lambda title: medians[title])
     return f"From the smallest median std error to the largest: {', '.join(ordered)}."
-
-
-def _num_selected(runs: dict[str, FinishedRun], problem: str, threshold: float, seeds: int) -> list[int]:
-    return [runs[_name(problem, threshold, RULES[0], seed)].summary["num_selected"] for seed in range(seeds)]
-
-
-def _name(problem: str, threshold: float, rule: str, seed: int) -> str:
-    return f"{problem}/rules/seed_{seed}/{threshold:g}_{rule}"
 
 
 def _cells(errors: list[Errors]) -> list[str]:
