@@ -109,6 +109,34 @@ def test_rules_are_compared_where_a_prediction_never_changed():
     assert rules._cells(errors)[-1] == "inf"
 
 
+class Pretended:
+    """A finished run whose predictive std is `factor` times that of the reference."""
+
+    def __init__(self, factor):
+        chains = {"num_chains": 4, "num_draws": 10, "diagnostics": {"rhat_max": 1.01}}
+        predictive = {"band_coverage": 0.9, "observation_band_coverage": 0.9, "crps": 0.1}
+        self.factor = factor
+        self.summary = chains | {"num_selected": 7, "reference": chains, "predictive": predictive}
+
+    def predictions(self, *names):
+        return {name: np.full(5, self.factor if name.endswith("std") else 0.0) for name in names}
+
+
+def test_rules_are_ordered_by_their_distance_to_the_reference():
+    factors = {"sensitivity": 0.5, "random": 0.25, "variance": 0.125, "magnitude": 0.9}
+    runs = {f"{problem}/default": Pretended(1.0) for problem in rules.PROBLEMS}
+    for problem in rules.PROBLEMS:
+        for run in plans.rule_runs(problem, "quick"):
+            runs[run.name] = Pretended(factors[run.name.rpartition("_")[2]])
+    section = rules.build(runs, "quick")
+    errors = section.numbers["sine_large 0.5"]
+    assert errors["num_selected"] == [7, 7]
+    assert errors["random"][0]["std_error"] == pytest.approx(np.log(4))
+    order = "largest magnitude, the paper's score, random, largest variance of q"
+    assert section.blocks.count(f"From the smallest median std error to the largest: {order}.") == 2
+    assert "**cone at 0.5, 7 selected.**" in section.blocks
+
+
 def test_a_run_under_other_settings_is_left_alone(tmp_path):
     RunFolder(tmp_path).finish([selecting("run", "seed=0")])
     before = times(tmp_path)
