@@ -87,7 +87,7 @@ def generate(config: BurgersConfig) -> OperatorData:
     evolution = solve(
         initial, viscosity=config.viscosity, num_outputs=config.num_times - 1, time_step=_time_step(config)
     )
-    # In parts: on the solver's grid the fields are several times larger than on ours.
+    # A part at a time: all fields on the solver's own grid are several times larger than on ours.
     fields = np.concatenate([interpolate(part, positions).astype(np.float32) for part in np.array_split(evolution, 20)])
     grid = np.stack(np.meshgrid(times, positions, indexing="ij"), axis=-1).reshape(-1, 2)
     return OperatorData(fields[:, 0], grid.astype(np.float32), fields.reshape(num_fields, -1))
