@@ -1,11 +1,11 @@
-"""The force of the Burgers operator: against the plain gradient, against matrix products, and on subsets.
+"""Gradient of the Burgers posterior: beside the plain gradient, beside its matrix products, and on subspaces.
 
-All figures are ratios within one run, medians over repeats. Needs no trained fit: costs do not depend on the weights.
+All numbers are ratios within one run, medians over repeats. No fit is needed: costs do not depend on the weights.
 
     python benchmarks/burgers_force.py [--fit RUN_DIRECTORY]
 
-With a run directory the selection at a threshold of 0.9 is that run's; without one it is a stand-in of the published
-number of parameters with more of them in the branch than in the trunk.
+With a run directory the selected parameters are those of that run; without one they are random, as many as published,
+with more of them in the branch than in the trunk.
 """
 
 import argparse
@@ -25,7 +25,6 @@ from vihmc.posterior.operator import OperatorPosterior
 from vihmc.posterior.pairs import gram_form
 from vihmc.posterior.subspace import Subspace, whole_space
 from vihmc.runs.config import build_config, load_preset
-from vihmc.selection.sensitivity import exact_sum_of_squares
 
 REPEATS = 9
 RESULTS = Path(__file__).parent / "results" / "burgers_force.json"
@@ -43,7 +42,7 @@ def seconds(function, *args):
 
 
 def seconds_of_each(programs):
-    """Median times, taken in turns: what else the machine does then falls on all alike."""
+    """Median times, measured in turns, so that other load on the machine affects all alike."""
     times = {name: [] for name in programs}
     for turn in range(2 * REPEATS + 1):
         for name, (function, *args) in programs.items():
@@ -55,13 +54,13 @@ def seconds_of_each(programs):
 
 
 def plain_log_density(posterior, theta):
-    """What one would write down: all pairs, in float32, differentiated by JAX."""
+    """The textbook version: all pairs, in float32, differentiated by JAX."""
     residual = posterior.targets - posterior.predict(theta, posterior.inputs)
     return -0.5 * jnp.sum(residual**2) / posterior.noise_std**2 - 0.5 * jnp.sum((theta / posterior.prior_std) ** 2)
 
 
 def matrix_products(posterior):
-    """Shapes (m, k, n) of every matrix product that the force needs: its flops, and nothing else."""
+    """Shapes (m, k, n) of every matrix product that the gradient needs."""
     shapes = []
     for network, rows in ((posterior.model.branch, 1000), (posterior.model.trunk, len(posterior.locations))):
         for index, (fan_in, fan_out) in enumerate(zip(network.widths[:-1], network.widths[1:], strict=True)):
@@ -75,7 +74,7 @@ def matrix_products(posterior):
 
 
 def gemm_seconds(shapes):
-    """Time of a program that does these products, one after the other."""
+    """Time of these products one after the other, and their operations."""
     total = 0.0
     multiply = jax.jit(jnp.matmul)
     for (m, k, n), count in {shape: shapes.count(shape) for shape in shapes}.items():
@@ -85,7 +84,7 @@ def gemm_seconds(shapes):
 
 
 def stand_in_selection(layout, count):
-    """As many parameters as the paper keeps, four fifths of them in the branch."""
+    """As many random parameters as the paper selects, four fifths of them in the branch."""
     rng = np.random.default_rng(0)
     branch = np.array([name.startswith("branch") for name in layout.leaf_names])
     is_branch = np.repeat(branch, layout.leaf_sizes)
@@ -103,15 +102,15 @@ def main():
     posterior = problem.posterior
     layout = posterior.layout
     theta = layout.ravel(problem.initial_params(jax.random.key(0))).astype(jnp.float32)
-    kept, source = stand_in_selection(layout, 28_214), "stand-in"
+    selected, source = stand_in_selection(layout, 28_214), "random"
     if arguments.fit:
-        kept, source = np.load(arguments.fit / "scores.npz")["selected"], "run"
+        selected, source = np.load(arguments.fit / "scores.npz")["selected"], "run"
         theta = jnp.asarray(np.load(arguments.fit / "vi.npz")["mean"])
     wide = theta.astype(jnp.float64)
     results = {
         "num_params": layout.size,
         "selection": source,
-        "num_selected": len(kept),
+        "num_selected": len(selected),
         "device": jax.devices()[0].platform,
     }
 
@@ -120,8 +119,8 @@ def main():
     is_branch = np.repeat([name.startswith("branch") for name in layout.leaf_names], layout.leaf_sizes)
     spaces = {
         "full": whole_space(wide),
-        "kept": Subspace.of(np.sort(kept), wide),
-        "kept_in_branch_only": Subspace.of(np.sort(kept[is_branch[kept]]), wide),
+        "selected": Subspace.of(np.sort(selected), wide),
+        "selected_in_branch_only": Subspace.of(np.sort(selected[is_branch[selected]]), wide),
     }
     programs = {"plain": (plain, posterior, theta)}
     programs |= {name: (force, posterior.restrict(space), space.extract(wide)) for name, space in spaces.items()}
@@ -141,7 +140,7 @@ def main():
 
     results |= accuracy_of_energies(problem, theta)
     began = time.perf_counter()
-    jax.block_until_ready(exact_sum_of_squares(posterior, theta, posterior.inputs, memory_mb=256))
+    jax.block_until_ready(posterior.sum_squared_gradients(theta, posterior.inputs))
     results["sensitivity_seconds_with_compilation"] = time.perf_counter() - began
     results["peak_memory_gb"] = peak_memory_gb()
     RESULTS.parent.mkdir(exist_ok=True)
@@ -152,8 +151,8 @@ def main():
 def accuracy_of_energies(problem, theta):
     """Errors in nats of energies and of an energy difference, against float64 throughout.
 
-    Three ways: what the accept step uses, residuals of float32 networks, and the Gram form in float32. The two points
-    are those of a draw: a fit and a place about one nat of potential per parameter away from it.
+    Three ways: as in the accept step, residuals of float32 networks, and the Gram form in float32. The two points are a
+    fit, and a point about as far from it as a draw.
     """
     posterior = problem.posterior
     exact_posterior = OperatorPosterior.on_pairs(

@@ -1,9 +1,9 @@
 """Kill runs at random moments of every stage, resume them, and compare with a run that was never interrupted.
 
-    python benchmarks/kills.py                       20 kills over sine_large and burgers --preset quick
-    python benchmarks/kills.py burgers --kills 10    one of them; the results of the other stay
+    python benchmarks/kills.py                       20 kills in sine_large and burgers --preset quick
+    python benchmarks/kills.py burgers --kills 10    one of them; stored results of the other stay
 
-Writes benchmarks/results/kills.json: when each kill struck, and whether every array is the same, bit by bit.
+Writes benchmarks/results/kills.json: the stage and progress at each kill, and whether every array is bitwise identical.
 """
 
 import argparse
@@ -23,8 +23,8 @@ import zarr
 RESULTS = Path(__file__).parent / "results"
 COMMAND = [sys.executable, "-m", "vihmc"]
 RUNS = {"sine_large": ["sine_large"], "burgers": ["burgers", "--preset", "quick"]}
-STAGES = {"vi": 0.35, "sensitivity": 0.1, "hmc": 0.4, "prediction": 0.15}
-"""Share of the kills that strike each of them."""
+STAGES = {"vi": 0.35, "selection": 0.1, "hmc": 0.4, "prediction": 0.15}
+"""Share of the kills in each stage."""
 
 
 def arrays_of(path: Path) -> dict:
@@ -66,7 +66,7 @@ def progress_of(path: Path) -> tuple[str, float, str]:
 
 
 def choose_moments(num_kills: int, rng: random.Random) -> list[tuple[str, float]]:
-    """Stages and shares of them, in the order in which a run comes to them."""
+    """Stages and shares of their work, in the order of a run."""
     names = [name for name, share in STAGES.items() for _ in range(max(1, round(share * num_kills)))]
     names = (names + ["hmc"] * num_kills)[:num_kills]
     order = list(STAGES)
@@ -75,10 +75,10 @@ def choose_moments(num_kills: int, rng: random.Random) -> list[tuple[str, float]
 
 
 def wait_for(process: subprocess.Popen, path: Path, moment: tuple[str, float], rng: random.Random) -> None:
-    """Return somewhat after the run has come to a moment, or when it has ended."""
+    """Return shortly after the run has come to a moment, or when it has ended."""
     order, began = list(STAGES), time.time()
     while process.poll() is None:
-        # What an earlier process has reported does not count.
+        # Progress that an earlier process reported does not count.
         is_fresh = (path / "progress.json").exists() and (path / "progress.json").stat().st_mtime > began
         name, share, _ = progress_of(path)
         if is_fresh and name and (order.index(name), share) >= (order.index(moment[0]), moment[1]):
@@ -106,7 +106,7 @@ def run(name: str, num_kills: int, rng: random.Random, folder: Path) -> dict:
         begun = (killed / "config.toml").exists()
         process = start(["resume", str(killed)] if begun else ["run", *RUNS[name], "--out", str(killed)], environment)
         wait_for(process, killed, moment, rng)
-        if process.poll() is not None:  # it was at its end before the kill
+        if process.poll() is not None:  # the run ended before the kill
             assert process.returncode == 0, process.communicate()[1]
             break
         process.send_signal(signal.SIGKILL)

@@ -1,7 +1,7 @@
-"""Cost of one leapfrog step of sine_large: ours against BlackJAX's own kernel, and ten chains against one.
+"""Cost of one leapfrog step of sine_large: ours beside BlackJAX's own kernel, and ten chains beside one.
 
-All figures come from one run, interleaved, and only their ratios are meant to be compared: this is what the
-abstraction costs (flat vector, subspace, one posterior object) over a log density written out by hand.
+All numbers are from one run, interleaved, and only their ratios are meaningful: they are the cost of the abstraction
+(flat vector, subspace, posterior object) over a log density written out by hand.
 
     python benchmarks/leapfrog.py        writes benchmarks/results/leapfrog.json
 """
@@ -71,7 +71,7 @@ def our_run(subspace, problem, theta, num_chains):
 
 
 def main():
-    """Time everything in turns and write the ratios."""
+    """Time all programs in turns and write the ratios."""
     config = build_config(load_preset("sine_large"))
     problem = build_problem(config.problem)
     theta = 0.5 * jax.random.normal(jax.random.key(0), (problem.posterior.num_params,))

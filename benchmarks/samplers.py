@@ -1,12 +1,12 @@
-"""Effective draws of predictions per second and per gradient: our chains against NUTS of BlackJAX and of NumPyro.
+"""Effective draws of predictions per second and per gradient: our chains, and NUTS of BlackJAX and of NumPyro.
 
-All contenders of a target sample the same posterior from the same fit, on the same machine in the same run, and stop by
-one rule: after their warm-up, blocks of draws until the median bulk ESS of the predictions is 400, or the time is over
-that a block may still begin in. Only ratios within a run are meant to be compared.
+All samplers of a target sample the same posterior from the same fit, on the same machine in the same run. After their
+warm-up they draw in blocks until the median bulk ESS of the predictions is 400 or no block may begin any more. Only
+ratios within a run are meaningful.
 
     python benchmarks/samplers.py sine_large linear           needs numpyro; writes benchmarks/results/samplers_*.json
     python benchmarks/samplers.py cone --fit-from RUN         the same with metrics; RUN is a run directory of the cone
-    python benchmarks/samplers.py cone_chosen --data DIR      metrics on the parameters that capture most variance
+    python benchmarks/samplers.py cone_chosen --data DIR      metrics on the set that captures most predictive variance
     python benchmarks/samplers.py --table                     docs/samplers_table.md and docs/figures/samplers.png
 """
 
@@ -30,13 +30,11 @@ from vihmc import predict  # noqa: E402
 from vihmc.config.method import SamplerConfig, SelectionConfig  # noqa: E402
 from vihmc.data import Problem, build_problem, resolve_problem  # noqa: E402
 from vihmc.diagnostics.convergence import assess  # noqa: E402
-from vihmc.fit import (
-    laplace,
-    vi,
-)
+from vihmc.fit import laplace, vi  # noqa: E402
 from vihmc.models.mlp import MLP  # noqa: E402
 from vihmc.posterior.density import Posterior  # noqa: E402
-from vihmc.posterior.subspace import whole_space  # noqa: E402
+from vihmc.posterior.mean_field import MeanField  # noqa: E402
+from vihmc.posterior.subspace import Subspace, whole_space  # noqa: E402
 from vihmc.runs.assessment import find_probe  # noqa: E402
 from vihmc.runs.config import build_config, load_preset  # noqa: E402
 from vihmc.runs.storage import load_fit_of  # noqa: E402
@@ -46,10 +44,8 @@ from vihmc.samplers.sample import build_kernel  # noqa: E402
 from vihmc.samplers.target import Target  # noqa: E402
 from vihmc.samplers.warmup import warm_up  # noqa: E402
 from vihmc.selection.linear_model import linearise  # noqa: E402
-from vihmc.selection.rules import (
-    select,
-    sensitivity,
-)
+from vihmc.selection.rules import select  # noqa: E402
+from vihmc.selection.sensitivity import score  # noqa: E402
 
 RESULTS, DOCS = Path(__file__).parent / "results", Path(__file__).parent.parent / "docs"
 TARGET_ESS = 400
@@ -58,16 +54,16 @@ NUM_CHOSEN = 840
 
 
 class Case(NamedTuple):
-    """A posterior with a fit, and what is predicted."""
+    """A problem with a fit and selected parameters."""
 
     name: str
     problem: Problem
-    q: vi.MeanField
-    subspace: object
+    q: MeanField
+    subspace: Subspace
 
 
 def linear_problem() -> Problem:
-    """A linear-Gaussian target of 40 parameters and condition number 1e4; none of it is integrated out."""
+    """A linear-Gaussian target of 40 parameters and condition number 1e4; no parameter is integrated out."""
     rng = np.random.default_rng(0)
     design = rng.normal(size=(200, 40)) @ np.linalg.qr(rng.normal(size=(40, 40)))[0] * np.logspace(-2, 0, 40)
     model = MLP((40, 1), output_bias=False)
@@ -87,14 +83,12 @@ def build_case(name: str, fit_from: Path | None, seed: int, data: Path | None = 
         load_fit_of(fit_from, problem.posterior, config) if fit_from else vi.fit(problem.posterior, config.vi, keys[0])
     )
     q, posterior = fitted.q, problem.posterior
-    scores = sensitivity.score(
-        posterior, q.mean, q.std, posterior.inputs, config.sensitivity, keys[1], weights=posterior.weights
-    )
+    scores = score(posterior, q.mean, q.std, posterior.inputs, weights=posterior.weights, rng_key=keys[1])
     return Case(name, problem, q, select(scores.values, config.selection, mean=q.mean, std=q.std, rng_key=keys[2]))
 
 
 def chosen_case(data: Path | None, seed: int, *, count: int) -> Case:
-    """The cone at a mode, with the parameters that capture most of the variance at the validation inputs."""
+    """The cone at a MAP, with the set that captures most of the predictive variance at the validation inputs."""
     given = {"problem": {"data_dir": str(data)}} if data else {}
     config = build_config(load_preset("cone"), {"seed": seed}, given)
     jax.config.update("jax_enable_x64", config.precision == "float64")
@@ -103,8 +97,8 @@ def chosen_case(data: Path | None, seed: int, *, count: int) -> Case:
     q = laplace.fit(posterior, config.vi, keys[0], initial_mean=_start(problem, keys[0])).q
     weights = problem.validation_weights
     weights = None if weights is None else jnp.asarray(weights, posterior.targets.dtype)
-    linear = linearise(posterior, q.mean, problem.validation_inputs, config.selection, keys[1], weights=weights)
-    selection = SelectionConfig(rank_by="predictive", rule="count", count=count)
+    linear = linearise(posterior, q.mean, problem.validation_inputs, keys[1], weights=weights)
+    selection = SelectionConfig(rule="predictive", count=count)
     return Case("cone_chosen", problem, q, select(q.std, selection, mean=q.mean, std=q.std, linearised=linear))
 
 
@@ -113,9 +107,9 @@ def _start(problem: Problem, key: jax.Array) -> jax.Array | None:
 
 
 class Clock:
-    """Blocks of draws until there are enough, and what they cost."""
+    """Draws blocks until there are enough, and measures what they cost."""
 
-    def __init__(self, case: Case, subspace, *, seconds: float) -> None:
+    def __init__(self, case: Case, subspace: Subspace, *, seconds: float) -> None:
         self.predict, self.inputs = find_probe(case.problem, subspace)[:2]
         self.values, self.seconds, self.budget, self.gradients, self.num_draws = [], 0.0, seconds, 0, 0
 
@@ -160,7 +154,7 @@ def ours(case: Case, settings: SamplerConfig, *, everything: bool, seconds: floa
     began = time.perf_counter()
     state = init_chains(density, kernel, target.starts)
     state, tuning = warm_up(density, kernel, state, key, settings, initial_var=initial_var)
-    loop = start_loop(kernel, state, initial_var.dtype, step_size=float(tuning.step_size), time=1.0)
+    loop = start_loop(state, initial_var.dtype, step_size=float(tuning.step_size))
     jax.block_until_ready(
         run_chunk(kernel, block_size, density, loop, tuning, key, start=0, count=0, thin=settings.thin)
     )
@@ -193,8 +187,8 @@ def blackjax_nuts(case: Case, *, num_chains: int, num_warmup: int, seconds: floa
     positions = starting_points(case, num_chains)
     keys = jax.random.split(jax.random.key(13), num_chains)
     began = time.perf_counter()
-    keep = blackjax.adaptation.base.get_filter_adapt_info_fn()
-    adaptation = blackjax.window_adaptation(blackjax.nuts, density, adaptation_info_fn=keep)
+    discard = blackjax.adaptation.base.get_filter_adapt_info_fn()
+    adaptation = blackjax.window_adaptation(blackjax.nuts, density, adaptation_info_fn=discard)
     (states, tuned), _ = jax.jit(jax.vmap(lambda key, x: adaptation.run(key, x, num_warmup)))(keys, positions)
     kernel = blackjax.nuts.build_kernel()
 
@@ -249,11 +243,11 @@ def numpyro_nuts(case: Case, *, num_chains: int, num_warmup: int, seconds: float
     return Clock(case, space, seconds=seconds).run(block) | {"warmup_seconds": warmup_seconds}
 
 
-def contenders(case: Case, seconds: float) -> dict:
+def samplers(case: Case, seconds: float) -> dict:
     if case.name == "cone_chosen":
         settings = {"num_chains": 8, "num_warmup": 300, "max_integration_steps": 255, "jitter": 1.0}
         return {
-            f"ours, {case.subspace.num_selected} chosen, {metric} metric": lambda metric=metric: ours(
+            f"ours, {case.subspace.num_selected} selected, {metric} metric": lambda metric=metric: ours(
                 case, SamplerConfig(metric=metric, **settings), everything=False, seconds=seconds, block_size=25
             )
             for metric in ("identity", "q", "curvature")
@@ -261,7 +255,7 @@ def contenders(case: Case, seconds: float) -> dict:
     if case.name == "cone":
         settings = {"num_chains": 4, "num_warmup": 200, "max_integration_steps": 255, "jitter": 0.5}
         pairs = [("all", metric) for metric in ("identity", "q")]
-        pairs += [("kept", metric) for metric in ("identity", "q", "curvature")]
+        pairs += [("selected", metric) for metric in ("identity", "q", "curvature")]
         return {
             f"ours, {space}, {metric} metric": lambda space=space, metric=metric: ours(
                 case,
@@ -275,7 +269,7 @@ def contenders(case: Case, seconds: float) -> dict:
     other = {"num_chains": 4, "num_warmup": 500, "seconds": seconds, "block_size": 200}
     preset = build_config(load_preset("sine_large")).hmc
     return {
-        "ours, kept": lambda: ours(case, preset, everything=False, seconds=seconds, block_size=50),
+        "ours, selected": lambda: ours(case, preset, everything=False, seconds=seconds, block_size=50),
         "ours, all": lambda: ours(case, preset, everything=True, seconds=seconds, block_size=50),
         "BlackJAX NUTS, all": lambda: blackjax_nuts(case, **other),
         "NumPyro NUTS, all": lambda: numpyro_nuts(case, **other),
@@ -286,23 +280,21 @@ def run(name: str, fit_from: Path | None, seconds: float, seed: int, data: Path 
     is_chosen = name == "cone_chosen"
     case = chosen_case(data, seed, count=NUM_CHOSEN) if is_chosen else build_case(name, fit_from, seed, data)
     results = {}
-    for title, contender in contenders(case, seconds).items():
+    for title, sampler in samplers(case, seconds).items():
         print(f"{name}: {title}", flush=True)
-        results[title] = contender()
+        results[title] = sampler()
         numbers = {key: value for key, value in results[title].items() if isinstance(value, int | float)}
         print(json.dumps(numbers), flush=True)
     add_jumps(results)
     file = RESULTS / f"samplers_{name}.json"
-    file.write_text(
-        json.dumps({"target": name, "seed": seed, "contenders": results}, indent=2) + "\n", encoding="utf-8"
-    )
+    file.write_text(json.dumps({"target": name, "seed": seed, "samplers": results}, indent=2) + "\n", encoding="utf-8")
 
 
 def add_jumps(results: dict) -> None:
-    """Also compare by jumps, because ESS of chains that hardly move is about their number, however slow they are.
+    """Add an ESS from squared jumps, because the usual ESS of chains that hardly move is about their number.
 
-    If a prediction follows an autoregression of order one, its draws are worth J / 4V independent ones each, with J the
-    mean square of its jumps and V its variance; V is that of the contender whose worst R-hat is least, for all of them.
+    If a prediction follows an autoregression of order one, a draw is worth J / 4V independent draws, with J the mean
+    squared jump and V the variance. V is that of the sampler with the smallest worst R-hat, for all samplers.
     """
     variance = min(results.values(), key=lambda values: values["rhat_max"])["variance"]
     for values in results.values():
@@ -328,7 +320,7 @@ def table() -> None:
     figure = Figure(figsize=(12, 3.4), layout="constrained")
     for axes, result in zip(figure.subplots(1, len(found), squeeze=False)[0], found, strict=True):
         rates = {}
-        for title, values in result["contenders"].items():
+        for title, values in result["samplers"].items():
             lines.append(
                 f"| {result['target']} | {title} | {values['num_chains']} × {values['draws_per_chain']} | "
                 f"{values['rhat_max']:.3f} | {values['ess_min']:.0f}, {values['ess_median']:.0f} | "
@@ -350,7 +342,7 @@ if __name__ == "__main__":
     parser.add_argument("targets", nargs="*", help=f"what to sample: {', '.join(TARGETS)}")
     parser.add_argument("--data", type=Path, help="published files of the cone")
     parser.add_argument("--fit-from", type=Path, help="a run directory whose fit to use")
-    parser.add_argument("--seconds", type=float, default=60.0, help="no block of draws begins after so many")
+    parser.add_argument("--seconds", type=float, default=60.0, help="no block of draws begins later than this")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--table", action="store_true", help="write table and figure from stored results")
     arguments = parser.parse_args()

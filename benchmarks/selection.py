@@ -1,15 +1,15 @@
-"""Which parameters to keep: every rule against HMC on all parameters, and what captured variance says beforehand.
+"""Which parameters to select: every rule beside HMC on all parameters, and what captured variance says beforehand.
 
     python benchmarks/selection.py sine_large              writes benchmarks/results/selection_sine_large.json
-    python benchmarks/selection.py sine_large --held-out   the main rules on 8 fits more
+    python benchmarks/selection.py sine_large --held-out   the main rules on 8 other fits
     python benchmarks/selection.py cone --data DIR
-    python benchmarks/selection.py burgers --fit-from RUN  captured variance alone: no chain is run
+    python benchmarks/selection.py burgers --fit-from RUN  captured variance only, no chains
     python benchmarks/selection.py cone --trade-off        (or burgers) captured variance against seconds
     python benchmarks/selection.py --table                 table and figures of docs/selection.md, from stored results
 
-The same subspaces, samplers and predictions as in a run. `--store DIR` keeps fits and what was found, so that an
-interrupted study goes on. Errors are distances to the reference at the validation inputs, where predictive rules look
-too: of the std, the RMS log ratio; of the mean, the RMS distance.
+Subspaces, samplers and predictions are those of a run. `--store DIR` stores fits and errors, so that an interrupted
+study can be resumed. Errors are distances to the reference at the validation inputs, which are also the target inputs
+of the predictive rule: of the std, the RMS log ratio; of the mean, the RMS distance.
 """
 
 import argparse
@@ -32,81 +32,74 @@ from vihmc.config.method import SamplerConfig, SelectionConfig  # noqa: E402
 from vihmc.data import Problem, build_problem, resolve_problem  # noqa: E402
 from vihmc.devices import peak_memory_gb  # noqa: E402
 from vihmc.diagnostics.convergence import assess  # noqa: E402
-from vihmc.fit.perturbed_map import draw_anchored  # noqa: E402
-from vihmc.pipeline import sample_everything, sample_subspace  # noqa: E402
-from vihmc.posterior.layer_costs import layers_allowed  # noqa: E402
+from vihmc.fit.perturbed_map import draw_perturbed_maps  # noqa: E402
 from vihmc.posterior.mean_field import MeanField  # noqa: E402
-from vihmc.posterior.subspace import Subspace  # noqa: E402
+from vihmc.posterior.subspace import Subspace, whole_space  # noqa: E402
 from vihmc.runs.assessment import find_probe  # noqa: E402
-from vihmc.runs.config import (  # noqa: E402
-    RunConfig,  # noqa: E402
-    build_config,
-    load_preset,
-)
-from vihmc.runs.evaluation import choose_for, rms  # noqa: E402
+from vihmc.runs.config import RunConfig, build_config, load_preset  # noqa: E402
+from vihmc.runs.evaluation import fit_and_select_for, rms  # noqa: E402
 from vihmc.runs.storage import load_fit_of  # noqa: E402
-from vihmc.selection.captured_variance import share_of, solve_variance, spread_points  # noqa: E402
-from vihmc.selection.linear_model import linearise  # noqa: E402
-from vihmc.selection.rules import (
-    select,
-    sensitivity,
-)
+from vihmc.samplers.third_stage import Sampled, sample_subspace  # noqa: E402
+from vihmc.selection.captured_variance import NUM_SOLVED, share_of, solve_variance, spread_points  # noqa: E402
+from vihmc.selection.linear_model import Linearised, linearise  # noqa: E402
+from vihmc.selection.rules import select  # noqa: E402
 from vihmc.selection.search import choose_greedily  # noqa: E402
+from vihmc.selection.sensitivity import score  # noqa: E402
 
 REPEATS = 9
+GROWTH = 0.05
+"""Parameters that the greedy search adds at a time, as a share of those selected so far."""
 RESULTS, DOCS = Path(__file__).parent / "results", Path(__file__).parent.parent / "docs"
 
 
 class Rule(NamedTuple):
-    """A first stage, what to rank by, where predictions count, and what the frozen parameters are held at."""
+    """A first stage, a rule, its target inputs, and the values of the frozen parameters."""
 
     first_stage: str
-    rank_by: str
-    inputs: str = "training"
-    order: int = 1
+    rule: str
+    target_inputs: str = "training"
     frozen: str = "mean"
 
 
 RULES = {
     "the paper's score": Rule("vi", "sensitivity"),
-    "the paper's score, where it is used": Rule("vi", "sensitivity", "validation"),
-    "second-order score": Rule("vi", "sensitivity", order=2),
+    "the paper's score, at the target inputs": Rule("vi", "sensitivity", "validation"),
     "largest variance": Rule("vi", "variance"),
     "largest magnitude": Rule("vi", "magnitude"),
     "random": Rule("vi", "random"),
     "predictive": Rule("vi", "predictive", "validation"),
-    "predictive, at the data": Rule("vi", "predictive"),
+    "predictive, at the training inputs": Rule("vi", "predictive"),
     "the paper's score, at a mode": Rule("laplace", "sensitivity"),
     "random, at a mode": Rule("laplace", "random"),
     "predictive, at a mode": Rule("laplace", "predictive", "validation"),
-    "the paper's score, anchored": Rule("vi", "sensitivity", frozen="anchored"),
-    "random, anchored": Rule("vi", "random", frozen="anchored"),
-    "predictive, anchored": Rule("vi", "predictive", "validation", frozen="anchored"),
+    "the paper's score, perturbed MAP": Rule("vi", "sensitivity", frozen="perturbed_map"),
+    "random, perturbed MAP": Rule("vi", "random", frozen="perturbed_map"),
+    "predictive, perturbed MAP": Rule("vi", "predictive", "validation", frozen="perturbed_map"),
 }
 
 
 CLOSE = (
     "the paper's score", "predictive", "the paper's score, at a mode", "predictive, at a mode",
-    "the paper's score, anchored", "random, anchored", "predictive, anchored",
+    "the paper's score, perturbed MAP", "random, perturbed MAP", "predictive, perturbed MAP",
 )  # fmt: skip
 """Rules whose errors are small enough for long chains to matter."""
 
 
-HELD_OUT_RULES = ("the paper's score", "predictive", "predictive, anchored")
-"""Looked at again on as many fits that played no part in the choice of the rule."""
+HELD_OUT_RULES = ("the paper's score", "predictive", "predictive, perturbed MAP")
+"""Compared again on as many fits that played no part in the choice of the rule."""
 
 
 class Study(NamedTuple):
     """What is compared on a problem, and by which chains.
 
     Attributes:
-        sizes: Numbers of kept parameters.
+        sizes: Numbers of selected parameters.
         num_seeds: Fits.
-        num_random: Random subsets of each fit and size; one, where the frozen parameters are anchored.
+        num_random: Random sets of each fit and size; one, where frozen parameters are at perturbed MAPs.
         rules: Titles of the rules.
         chains: Changes of the preset's sampler, by size.
         few: The same for baselines, whose errors are large.
-        reference: Changes of the preset's reference.
+        reference: Changes of the preset's reference, of which there is one for each fit.
     """
 
     sizes: tuple[int, ...]
@@ -118,8 +111,8 @@ class Study(NamedTuple):
     reference: dict[str, Any]
 
 
-_SINE = {"num_warmup": 200, "num_draws": 100, "max_integration_steps": 255, "head": "sample"}
-_SINE_LONG = {"num_warmup": 200, "num_draws": 130, "max_integration_steps": 511, "head": "sample"}
+_SINE = {"num_warmup": 200, "num_draws": 100, "max_integration_steps": 255, "last_layer": "sample"}
+_SINE_LONG = {"num_warmup": 200, "num_draws": 130, "max_integration_steps": 511, "last_layer": "sample"}
 _CONE = {"num_warmup": 150, "num_draws": 100, "max_integration_steps": 127, "jitter": 1.0}
 STUDIES = {
     "sine_large": Study(
@@ -129,7 +122,7 @@ STUDIES = {
         tuple(RULES),
         {15: _SINE, 30: _SINE, 60: _SINE_LONG, 100: _SINE_LONG},
         {**_SINE, "num_draws": 60, "thin": 2, "num_warmup": 150},
-        {"num_draws": 600, "thin": 6, "num_warmup": 600, "start": "fits"},
+        {"num_chains": 32, "num_draws": 150, "thin": 6, "num_warmup": 600},
     ),
     "cone": Study(
         (200, 840, 3000),
@@ -145,7 +138,7 @@ STUDIES = {
 
 
 class Case:
-    """A problem, its fits and what they make of every parameter."""
+    """A problem, its stored fits, and selections from them."""
 
     def __init__(self, name: str, store: Path, changes: dict[str, Any]) -> None:
         self.config: RunConfig = build_config(load_preset(name), changes)
@@ -158,35 +151,37 @@ class Case:
         file = self.store / f"{first_stage}_{seed}.npz"
         if not file.exists():
             began = time.perf_counter()
-            config = self.config.model_copy(update={"first_stage": first_stage, "seed": seed})
-            fitted = choose_for(self.problem, config).vi
+            selection = self.config.selection.model_copy(update={"captured_variance": "never"})
+            changes = {"first_stage": first_stage, "seed": seed, "selection": selection}
+            config = self.config.model_copy(update=changes)
+            fitted = fit_and_select_for(self.problem, config)[0]
             np.savez(file, mean=fitted.q.mean, std=fitted.q.std)
             print(f"{first_stage} {seed}: {time.perf_counter() - began:.0f} s. {fitted.message}", flush=True)
         found = np.load(file)
         return MeanField(jax.numpy.asarray(found["mean"]), jax.numpy.asarray(found["std"]))
 
-    def anchored(self, rule: Rule, seed: int) -> jax.Array | None:
-        """What each chain of a rule holds its frozen parameters at, if they differ; the same for all sizes."""
+    def frozen_values(self, rule: Rule, seed: int) -> jax.Array | None:
+        """Values of the frozen parameters for each chain, if they differ; the same for all sizes."""
         if rule.frozen == "mean":
             return None
-        file, config = self.store / f"anchored_{rule.first_stage}_{seed}.npz", self.config.hmc
+        file, config = self.store / f"perturbed_map_{rule.first_stage}_{seed}.npz", self.config.hmc
         if not file.exists():
             began = time.perf_counter()
             q, key = self.fit(rule.first_stage, seed), jax.random.fold_in(jax.random.key(3), seed)
-            found = draw_anchored(
+            found = draw_perturbed_maps(
                 self.problem.posterior,
                 q,
                 self.config.vi,
                 key,
                 num_chains=config.num_chains,
-                num_steps=config.num_anchor_steps,
                 at_once=config.chains_at_once == "all",
             )
             np.savez(file, thetas=found)
-            print(f"anchored {rule.first_stage} {seed}: {time.perf_counter() - began:.0f} s", flush=True)
+            print(f"perturbed MAPs {rule.first_stage} {seed}: {time.perf_counter() - began:.0f} s", flush=True)
         return jax.numpy.asarray(np.load(file)["thetas"])
 
-    def places(self, inputs: str) -> tuple[Any, Any]:
+    def target_inputs(self, inputs: str) -> tuple[Any, Any]:
+        """Inputs and weights of their predictions."""
         problem, posterior = self.problem, self.problem.posterior
         if inputs == "training":
             return posterior.inputs, posterior.weights
@@ -195,26 +190,22 @@ class Case:
             weights, posterior.targets.dtype
         )
 
-    def linear(self, q: MeanField, inputs: str = "validation") -> Any:
-        places, weights = self.places(inputs)
-        return linearise(
-            self.problem.posterior, q.mean, places, self.config.selection, jax.random.key(0), weights=weights
-        )
+    def linear(self, q: MeanField, target_inputs: str = "validation") -> Linearised:
+        inputs, weights = self.target_inputs(target_inputs)
+        return linearise(self.problem.posterior, q.mean, inputs, jax.random.key(0), weights=weights)
 
-    def choose(self, q: MeanField, rule: Rule, count: int, linear: Any, number: int = 0) -> np.ndarray:
-        places, weights = self.places(rule.inputs)
-        settings = self.config.sensitivity.model_copy(update={"order": rule.order})
-        scores = sensitivity.score(
-            self.problem.posterior, q.mean, q.std, places, settings, jax.random.key(1), weights=weights
-        )
-        config = SelectionConfig(rank_by=rule.rank_by, rule="count", count=count, ties="include")
+    def select(self, q: MeanField, rule: Rule, count: int, linear: Linearised, number: int = 0) -> np.ndarray:
+        inputs, weights = self.target_inputs(rule.target_inputs)
+        key_scores = jax.random.key(1)
+        scores = score(self.problem.posterior, q.mean, q.std, inputs, weights=weights, rng_key=key_scores)
+        config = SelectionConfig(rule=rule.rule, count=count)
         key = jax.random.fold_in(jax.random.key(2), number)
         space = select(scores.values, config, mean=q.mean, std=q.std, linearised=linear, rng_key=key)
         return np.asarray(space.selected)
 
 
 class Errors(NamedTuple):
-    """Of one subset of one fit."""
+    """Of one set of one fit."""
 
     std_error: float
     mean_error: float
@@ -227,7 +218,8 @@ class Errors(NamedTuple):
     seconds: float
 
 
-def values_of(problem: Problem, sampled: Any) -> np.ndarray:
+def values_of(problem: Problem, sampled: Sampled) -> np.ndarray:
+    """Predictions of all draws: (chain, draw, prediction)."""
     probe = find_probe(problem, sampled.space)
     positions = sampled.chains.positions
     found = predict.evaluate(probe.predict_fn, positions, probe.inputs)
@@ -235,21 +227,18 @@ def values_of(problem: Problem, sampled: Any) -> np.ndarray:
 
 
 def find_reference(case: Case, study: Study) -> dict[str, np.ndarray]:
-    """Mean and std of every prediction by HMC on all parameters, started from all fits in turn."""
+    """Mean and std of every prediction by HMC on all parameters, with chains from every fit."""
     file = case.store / "reference.npz"
     if not file.exists():
         began = time.perf_counter()
-        config = case.config.reference.model_copy(update=study.reference)
-        fits = [case.fit("vi", seed) for seed in range(study.num_seeds)]
-        sampled = sample_everything(
-            case.problem.posterior,
-            fits[0],
-            config,
-            jax.random.key(77),
-            fits=fits,
-            on_steps=lambda phase, done, _: print(phase, done, f"{time.perf_counter() - began:.0f} s", flush=True),
-        )
-        values = values_of(case.problem, sampled)
+        config = case.config.reference_sampler.model_copy(update=study.reference)
+        parts = []
+        for seed in range(study.num_seeds):
+            q, key = case.fit("vi", seed), jax.random.fold_in(jax.random.key(77), seed)
+            sampled = sample_subspace(case.problem.posterior, q, whole_space(q.mean), config, key)
+            parts.append(values_of(case.problem, sampled))
+            print(f"reference {seed}: {time.perf_counter() - began:.0f} s", flush=True)
+        values = np.concatenate(parts)
         found = assess(values)
         halves = values[::2], values[1::2]
         ratio = np.log(halves[0].std(axis=(0, 1)) / halves[1].std(axis=(0, 1)))
@@ -260,7 +249,7 @@ def find_reference(case: Case, study: Study) -> dict[str, np.ndarray]:
             std=values.std(axis=(0, 1)),
             rhat=found.rhat,
             ess=found.ess_bulk,
-            # Halves are independent and half as long: each is off by √2 of what the whole is, their distance by 2.
+            # Halves of the chains are independent: the error of each is √2 times that of all, their distance 2 times.
             own_error=np.array([rms(ratio) / 2, rms(distance) / 2]),
             seconds=time.perf_counter() - began,
         )
@@ -270,28 +259,26 @@ def find_reference(case: Case, study: Study) -> dict[str, np.ndarray]:
 def evaluate(
     case: Case,
     q: MeanField,
-    kept: np.ndarray,
-    linear: Any,
+    selected: np.ndarray,
+    linear: Linearised,
     config: SamplerConfig,
-    truth: dict,
-    anchored: jax.Array | None = None,
+    reference: dict,
+    frozen: jax.Array | None = None,
 ) -> Errors:
     began = time.perf_counter()
-    space = Subspace.of(kept, q.mean)
-    if anchored is not None:
-        config = config.model_copy(update={"frozen": "anchored"})
-    sampled = sample_subspace(case.problem.posterior, q, space, config, jax.random.key(1000), anchored=anchored)
+    space = Subspace.of(selected, q.mean)
+    sampled = sample_subspace(case.problem.posterior, q, space, config, jax.random.key(1000), frozen=frozen)
     values = values_of(case.problem, sampled)
-    ratio = np.log(values.std(axis=(0, 1)) / truth["std"])
-    shares = linear.captured(kept).shares
+    ratio = np.log(values.std(axis=(0, 1)) / reference["std"])
+    shares = linear.captured(selected).shares
     some = values[..., :: max(1, values.shape[-1] // 50)]
     return Errors(
         rms(ratio),
-        rms(values.mean(axis=(0, 1)) - truth["mean"]),
+        rms(values.mean(axis=(0, 1)) - reference["mean"]),
         float(shares.mean()),
         float(shares.min()),
         rms(0.5 * np.log(np.maximum(shares, 1e-9))),
-        float(np.nanmax(assess(some, one_target=anchored is None).rhat)),
+        float(np.nanmax(assess(some, one_target=frozen is None).rhat)),
         float(sampled.chains.is_divergent.mean()),
         time.perf_counter() - began,
     )
@@ -299,7 +286,7 @@ def evaluate(
 
 def run(name: str, store: Path, changes: dict[str, Any], *, held_out: bool) -> None:
     study, case = STUDIES[name], Case(name, store, changes)
-    truth = find_reference(case, study)
+    reference = find_reference(case, study)
     file, seeds = case.store / "errors.json", range(study.num_seeds)
     if held_out:
         study, seeds = study._replace(rules=HELD_OUT_RULES), range(study.num_seeds, 2 * study.num_seeds)
@@ -316,12 +303,13 @@ def run(name: str, store: Path, changes: dict[str, Any], *, held_out: bool) -> N
                         found[key] = known[key]
                         continue
                     linear = linear or case.linear(q)
-                    chosen_at = linear if rule.inputs == "validation" else case.linear(q, rule.inputs)
-                    kept = case.choose(q, rule, size, chosen_at, 100 * seed + number)
+                    at_targets = linear if rule.target_inputs == "validation" else case.linear(q, rule.target_inputs)
+                    selected = case.select(q, rule, size, at_targets, 100 * seed + number)
                     chains = study.chains[size] if title in CLOSE else study.few
-                    config = case.config.hmc.model_copy(update=chains)
-                    anchored = case.anchored(rule, seed)
-                    known[key] = found[key] = evaluate(case, q, kept, linear, config, truth, anchored)._asdict()
+                    config = case.config.hmc.model_copy(update={**chains, "frozen": rule.frozen})
+                    frozen = case.frozen_values(rule, seed)
+                    errors = evaluate(case, q, selected, linear, config, reference, frozen)
+                    known[key] = found[key] = errors._asdict()
                     file.write_text(json.dumps(known))
                     shown = (f"{value:.3g}" for value in list(found[key].values())[:4])
                     print(key, *shown, f"R-hat {found[key]['rhat']:.2f}, {found[key]['seconds']:.0f} s", flush=True)
@@ -329,10 +317,10 @@ def run(name: str, store: Path, changes: dict[str, Any], *, held_out: bool) -> N
     result = {
         "problem": case.problem.name,
         "reference": {
-            "rhat_max": float(truth["rhat"].max()),
-            "ess_min": float(truth["ess"].min()),
-            "own_error_of_std_and_mean": truth["own_error"].tolist(),
-            "seconds": float(truth["seconds"]),
+            "rhat_max": float(reference["rhat"].max()),
+            "ess_min": float(reference["ess"].min()),
+            "own_error_of_std_and_mean": reference["own_error"].tolist(),
+            "seconds": float(reference["seconds"]),
         },
         **summary,
         "settings": {"chains": study.chains, "random": study.few, "reference": study.reference},
@@ -342,7 +330,7 @@ def run(name: str, store: Path, changes: dict[str, Any], *, held_out: bool) -> N
 
 
 def summarise(study: Study, found: dict[str, Any]) -> dict[str, Any]:
-    """Medians over seeds of every rule and size, and how well captured variance orders them."""
+    """Medians over seeds of every rule and size, and rank correlations of captured variance with errors."""
     medians: dict[str, dict[str, dict[str, float]]] = {}
     for title in study.rules:
         for size in study.sizes:
@@ -350,8 +338,8 @@ def summarise(study: Study, found: dict[str, Any]) -> dict[str, Any]:
             medians.setdefault(title, {})[str(size)] = {
                 name: float(np.median([one[name] for one in ones])) for name in Errors._fields
             }
-    # Captured variance is about frozen parameters held at one value; where each chain has its own, all of it is there.
-    kinds = {"": "mean", "_anchored": "anchored"}
+    # Captured variance assumes one value of the frozen parameters, so perturbed MAPs are correlated on their own.
+    kinds = {"": "mean", "_perturbed_map": "perturbed_map"}
     correlated: dict[str, Any] = {}
     for ending, frozen in kinds.items():
         titles = [title for title in study.rules if RULES[title].frozen == frozen]
@@ -364,7 +352,7 @@ def summarise(study: Study, found: dict[str, Any]) -> dict[str, Any]:
 
 
 def correlations(cells: list[dict[str, float]]) -> dict[str, float]:
-    """Between what is known before any chain is run and the distance to full HMC."""
+    """Rank correlations of what is known before any chain is run with the distance to HMC on all parameters."""
 
     def column(name: str) -> np.ndarray:
         return np.array([cell[name] for cell in cells])
@@ -390,34 +378,34 @@ def write(name: str, result: dict[str, Any]) -> None:
 
 BURGERS_SIZES = (28_214, 4_007, 1_279)
 TRADE_SIZE = {"burgers": 1_279, "cone": 840}
-"""Kept parameters of the comparison of captured variance with seconds."""
+"""Selected parameters in the comparison of captured variance with seconds."""
 
 
-def trade_off(case: Case, q: MeanField, linear: Any, count: int) -> list[dict[str, Any]]:
+def trade_off(case: Case, q: MeanField, linear: Linearised, count: int) -> list[dict[str, Any]]:
     """Captured variance and seconds of a gradient, for ways to leave whole layers of branch and trunk frozen."""
-    posterior, found, growth = case.problem.posterior, [], case.config.selection.growth
-    points = spread_points(linear, case.config.selection.num_solved)
+    posterior, found = case.problem.posterior, []
+    points = spread_points(linear, NUM_SOLVED)
     whole = None if linear.product is None else solve_variance(linear, points)
     depths = tuple(network.num_layers for network in (posterior.model.branch, posterior.model.trunk))
-    for way in layers_allowed(posterior):
-        # The branch whole or frozen with any part of the trunk, or the same part of both: enough to see the trade.
+    for way in posterior.frozen_layers():
+        # The branch whole or frozen with any part of the trunk, or the same part of both, show the trade-off.
         if way.starts[0] not in (0, depths[0]) and way.starts[1] != way.starts[0]:
             continue
-        kept = choose_greedily(linear, count=count, growth=growth, among=way.is_allowed).order
-        density = posterior.restrict(Subspace.of(np.sort(kept), q.mean))
-        gradient, position = jax.jit(jax.grad(density)), jax.numpy.asarray(q.mean)[np.sort(kept)]
+        selected = np.sort(choose_greedily(linear, count=count, growth=GROWTH, among=way.may_be_selected).order)
+        density = posterior.restrict(Subspace.of(selected, q.mean))
+        gradient, position = jax.jit(jax.grad(density)), jax.numpy.asarray(q.mean)[selected]
         jax.block_until_ready(gradient(position))
         times = []
         for _ in range(REPEATS):
             began = time.perf_counter()
             jax.block_until_ready(gradient(position))
             times.append(time.perf_counter() - began)
-        at = linear.captured(kept) if whole is None else share_of(solve_variance(linear, points, kept), whole)
+        at = linear.captured(selected) if whole is None else share_of(solve_variance(linear, points, selected), whole)
         found.append(
             {
                 "first_layers": [f"{start + 1} of {depth}" if start < depth else "frozen"
                                  for start, depth in zip(way.starts, depths, strict=True)],
-                "kept": len(kept),
+                "num_selected": len(selected),
                 "captured": at.mean,
                 "captured_worst": at.worst,
                 "seconds_per_gradient": float(np.median(times)),
@@ -435,7 +423,7 @@ def run_trade_off(name: str, store: Path, changes: dict[str, Any]) -> None:
 
 
 def run_burgers(store: Path, changes: dict[str, Any], fit_from: Path | None) -> None:
-    """Captured variance of every rule at the paper's sizes, and what it costs to choose."""
+    """Captured variance of every rule at the paper's sizes, and the cost of selecting."""
     case = Case("burgers", store, changes)
     first_stage = "vi" if fit_from else "laplace"
     q = load_fit_of(fit_from, case.problem.posterior, case.config).q if fit_from else case.fit(first_stage, 0)
@@ -459,26 +447,25 @@ def run_burgers(store: Path, changes: dict[str, Any], fit_from: Path | None) -> 
         "random": Rule(first_stage, "random"),
         "predictive": Rule(first_stage, "predictive", "validation"),
     }
-    points = spread_points(linear, case.config.selection.num_solved)
+    points = spread_points(linear, NUM_SOLVED)
     whole = clock("solve, all parameters", lambda: solve_variance(linear, points))
     for title, rule in rules.items():
-        # Parameters come one after the other: fewer are the first of many.
+        # The greedy search adds parameters in order: smaller sets are the first of the largest.
         order = None
-        if rule.rank_by == "predictive" and title not in captured:
-            growth, count = case.config.selection.growth, max(BURGERS_SIZES)
-            order = clock(title, lambda: choose_greedily(linear, count=count, growth=growth)).order  # noqa: B023
+        if rule.rule == "predictive" and title not in captured:
+            order = clock(title, lambda: choose_greedily(linear, count=max(BURGERS_SIZES), growth=GROWTH)).order
         for size in BURGERS_SIZES:
             if str(size) in captured.get(title, {}):
                 continue
-            kept = case.choose(q, rule, size, linear) if order is None else order[:size]
-            solved = clock(f"solve, {title}, {size}", lambda: solve_variance(linear, points, kept))  # noqa: B023
+            selected = case.select(q, rule, size, linear) if order is None else order[:size]
+            solved = clock(f"solve, {title}, {size}", lambda: solve_variance(linear, points, selected))  # noqa: B023
             at = share_of(solved, whole)
             captured.setdefault(title, {})[str(size)] = {
                 "mean": at.mean,
                 "median": at.median,
                 "worst": at.worst,
                 "tolerance": at.left_out,
-                "mean_by_directions": linear.captured(kept).mean,
+                "mean_by_directions": linear.captured(selected).mean,
             }
             file.write_text(json.dumps(stored))
             print(title, size, captured[title][str(size)], flush=True)
@@ -502,7 +489,7 @@ def main() -> None:
     parser.add_argument("--store", type=Path, default=Path("runs") / "selection", help="fits and finished chains")
     parser.add_argument("--data", type=Path, help="published files of the cone")
     parser.add_argument("--fit-from", type=Path, help="a finished run of burgers")
-    parser.add_argument("--held-out", action="store_true", help="on as many other fits, the main rules alone")
+    parser.add_argument("--held-out", action="store_true", help="the main rules on as many other fits")
     parser.add_argument("--trade-off", action="store_true", help="compare ways to leave layers frozen")
     parser.add_argument("--table", action="store_true", help="write table and figures from stored results")
     arguments = parser.parse_args()

@@ -15,15 +15,17 @@ BLACK = "#000000"
 LINES = {
     "random": (GREY, "o", ":"),
     "the paper's score": (RED, "s", "--"),
-    "the paper's score, where it is used": (ORANGE, "D", "--"),
+    "the paper's score, at the target inputs": (ORANGE, "D", "--"),
     "predictive": (BLUE, "o", "-"),
     "predictive, at a mode": (GREEN, "^", "-"),
-    "predictive, anchored": (BLACK, "*", "-"),
+    "predictive, perturbed MAP": (BLACK, "*", "-"),
 }
-"""Rules that are drawn; the table has all of them."""
+"""Rules in the figures; the table has all."""
+NOT_IN_TABLE = ("second-order score",)
+"""Rules that were measured and are no option: the table leaves them out, the stored results have them."""
 ERRORS = {
-    "std_error": "Distance of std to full HMC\n(RMS log ratio)",
-    "mean_error": "Distance of mean to full HMC\n(RMS)",
+    "std_error": "Distance of std to HMC on all\n(RMS log ratio)",
+    "mean_error": "Distance of mean to HMC on all\n(RMS)",
 }
 
 
@@ -62,12 +64,14 @@ def table(name: str, result: dict[str, Any]) -> list[str]:
     sizes = list(next(iter(result["medians"].values())))
     lines = [
         f"**{name}**: reference with a worst R-hat of {reference['rhat_max']:.3f}, a smallest bulk ESS of "
-        f"{reference['ess_min']:.0f}, and errors of its own of {std:.2g} (std) and {mean:.2g} (mean).",
+        f"{reference['ess_min']:.0f}, and its own errors of {std:.2g} (std) and {mean:.2g} (mean).",
         "",
-        "| kept by | " + " | ".join(f"{size}: std, mean (captured)" for size in sizes) + " |",
+        "| selected by | " + " | ".join(f"{size}: std, mean (captured)" for size in sizes) + " |",
         "|---|" + "---|" * len(sizes),
     ]
     for title, cells in result["medians"].items():
+        if title in NOT_IN_TABLE:
+            continue
         shown = (
             f"{cell['std_error']:.2f}, {cell['mean_error']:.3g} ({cell['captured']:.0%})" for cell in cells.values()
         )
@@ -79,9 +83,9 @@ def burgers_table(result: dict[str, Any]) -> list[str]:
     sizes = list(next(iter(result["captured"].values())))
     lines = [
         f"**burgers** ({result['first_stage']}): captured variance of {result['num_solved']} predictions, each solved "
-        "for with all data, mean (worst).",
+        "with all data, mean (worst).",
         "",
-        "| kept by | " + " | ".join(f"{int(size):,}" for size in sizes) + " |",
+        "| selected by | " + " | ".join(f"{int(size):,}" for size in sizes) + " |",
         "|---|" + "---|" * len(sizes),
     ]
     for title, cells in result["captured"].items():
@@ -91,10 +95,10 @@ def burgers_table(result: dict[str, Any]) -> list[str]:
 
 
 def trade_table(name: str, result: dict[str, Any]) -> list[str]:
-    """Ways to leave layers frozen: what they capture and what a gradient costs, the dearest first."""
+    """Ways to leave layers frozen: captured variance and cost of a gradient, the most expensive first."""
     ways = sorted(result["trade_off"], key=lambda way: -way["seconds_per_gradient"])
     lines = [
-        f"**{name}**: {ways[0]['kept']:,} kept, chosen among the layers that may be sampled.",
+        f"**{name}**: {ways[0]['num_selected']:,} selected, among the layers that may be sampled.",
         "",
         "| first sampled layer of branch, trunk | captured (worst) | milliseconds a gradient |",
         "|---|---:|---:|",
@@ -117,18 +121,19 @@ def trade_figure(trades: dict[str, Any]) -> Figure:
         seconds, captured = (np.array([way[key] for way in ways]) for key in ("seconds_per_gradient", "captured"))
         order = np.argsort(seconds)
         best = np.maximum.accumulate(captured[order])
-        axes.step(1e3 * seconds[order], 100 * best, where="post", color=GREY, lw=1, label="most for the time")
+        axes.step(1e3 * seconds[order], 100 * best, where="post", color=GREY, lw=1, label="largest for the time")
         kinds = np.array([KINDS[tuple(layers != "frozen" for layers in way["first_layers"])] for way in ways])
         for kind, (color, marker) in SIDES.items():
-            chosen = kinds == kind
-            places = (1e3 * seconds[chosen], 100 * captured[chosen])
-            axes.scatter(*places, color=color, marker=marker, s=36, zorder=3, label=kind)
+            is_kind = kinds == kind
+            axes.scatter(
+                1e3 * seconds[is_kind], 100 * captured[is_kind], color=color, marker=marker, s=36, zorder=3, label=kind
+            )
         axes.set(
             xlim=(0, 1.1e3 * seconds.max()),
             ylim=(0, 118 * captured.max()),
             xlabel="Time of a gradient (ms)",
             ylabel="Captured predictive variance (%)",
-            title=f"{name}, {ways[0]['kept']:,} kept",
+            title=f"{name}, {ways[0]['num_selected']:,} selected",
         )
         axes.legend(fontsize="small", loc="lower right")
     return figure
@@ -151,7 +156,7 @@ def errors_figure(found: dict[str, Any]) -> Figure:
                 axes.plot(x, [np.median(one) for one in ones], color=color, marker=marker, ls=style, label=title)
                 low, high = (np.array([np.quantile(one, level) for one in ones]) for level in (0.25, 0.75))
                 axes.fill_between(x, low, high, color=color, alpha=0.15, lw=0)
-            axes.set(xscale="log", yscale="log", xlabel="Parameters kept", ylabel=label, title=name)
+            axes.set(xscale="log", yscale="log", xlabel="Selected parameters", ylabel=label, title=name)
             axes.set_xticks(x, [f"{size:,}" for size in x])
             plain_ticks(axes)
         row[1].legend(fontsize="small", loc="center left", bbox_to_anchor=(1.0, 0.5))
@@ -165,12 +170,12 @@ def plain_ticks(axes: Axes) -> None:
 
 
 def evidence_figure(found: dict[str, Any]) -> Figure:
-    """Captured variance, known before any chain is run, against the distance to full HMC: one dot per run."""
+    """Captured variance, known before any chain is run, and the distance to HMC on all parameters: one dot per run."""
     figure = Figure(figsize=(3.4 + 4.4 * len(found), 3.9), layout="constrained")
     for axes, (name, result) in zip(figure.subplots(1, len(found), squeeze=False)[0], found.items(), strict=True):
         for title, (color, marker, _) in LINES.items():
-            if title.endswith("anchored"):
-                continue  # captured variance is about frozen parameters held at one value
+            if title.endswith("perturbed MAP"):
+                continue  # captured variance assumes one value of the frozen parameters
             runs = [run for key, run in result["runs"].items() if key.startswith(f"{title} | ")]
             if runs:
                 captured, errors = (np.array([run[key] for run in runs]) for key in ("captured", "std_error"))
@@ -183,7 +188,7 @@ def evidence_figure(found: dict[str, Any]) -> Figure:
             title=f"{name}: rank correlation {-correlation:.2f}",
         )
         plain_ticks(axes)
-    # The first has all rules.
+    # The first panel has all rules.
     handles, labels = figure.axes[0].get_legend_handles_labels()
     axes.legend(handles, labels, fontsize="small", loc="center left", bbox_to_anchor=(1.0, 0.5))
     return figure

@@ -10,9 +10,7 @@ from vihmc.paper.burgers import cache_name, generate, load_file, load_generated
 from vihmc.paper.burgers_solver import SPECTRA, interpolate, random_fields, solve
 from vihmc.paper.settings import BurgersConfig
 
-SMALL = BurgersConfig(
-    num_training=3, num_validation=2, num_times=6, num_positions=9, num_modes=32, time_step=0.05, num_waves=1
-)
+SMALL = BurgersConfig(num_training=3, num_validation=2, num_times=6, num_positions=9, num_modes=32)
 
 
 def cole_hopf(x, t, viscosity):

@@ -10,11 +10,10 @@ import vihmc.cli.runs
 from vihmc.errors import InputError, Interrupted
 from vihmc.paper.reproduction import plans, rules, threshold
 from vihmc.paper.reproduction.page import assets, write_page, write_study
-from vihmc.paper.reproduction.reproduce import reproduce
+from vihmc.paper.reproduction.reproduce import STUDIES, reproduce
 from vihmc.paper.reproduction.robustness import overlap
-from vihmc.paper.reproduction.studies import STUDIES
+from vihmc.paper.reproduction.runs import RunFolder
 from vihmc.paper.reproduction.study import Picture, Section, StudyRun, Table
-from vihmc.paper.reproduction.workshop import Workshop
 from vihmc.paper.sine import TABLE_1
 from vihmc.runs.evaluation import HMC, VI, VIHMC
 
@@ -33,54 +32,52 @@ def times(folder):
     return {file: file.stat().st_mtime_ns for file in sorted(folder.rglob("*.npz"))}
 
 
-def chosen(name, *settings):
-    return StudyRun(name, "sine_large", "quick", (*TINY_FIT, *settings), only_chosen=True)
+def selecting(name, *settings):
+    return StudyRun(name, "sine_large", "quick", (*TINY_FIT, *settings), ends_after_selection=True)
 
 
 @pytest.mark.parametrize("preset", ["paper", "quick"])
 def test_every_run_of_every_study_has_settings_that_hold_and_one_meaning(tmp_path, preset):
-    workshop, by_name = Workshop(tmp_path), {}
+    folder, by_name = RunFolder(tmp_path), {}
     for study in STUDIES.values():
         for run in study.runs(preset):
-            config = workshop.config_of(run)
+            config = folder.config_of(run)
+            assert not config.reference.enabled or config.reference_sampler.num_draws  # its settings fit each other
+            assert not config.leave_out.num_folds or config.leave_out_sampler.num_draws
             assert by_name.setdefault(run.name, config) == config
             assert run.fit_from is None or run.fit_from in by_name  # it is made before it is needed
     assert len(by_name) > 50
 
 
 def test_the_paper_preset_has_the_published_networks(tmp_path):
-    workshop = Workshop(tmp_path)
-    burgers = workshop.config_of(plans.burgers_default("paper")).problem
-    assert (burgers.num_training, burgers.num_positions, burgers.branch_depth, burgers.latent_size) == (
-        1000,
-        101,
-        9,
-        100,
-    )
+    folder = RunFolder(tmp_path)
+    burgers = folder.config_of(plans.burgers_default("paper")).problem
+    assert (burgers.num_training, burgers.num_positions, burgers.latent_size) == (1000, 101, 100)
+    assert burgers.branch_hidden == burgers.trunk_hidden == (100,) * 8
     for run in plans.burgers_runs("paper")[1:]:
-        config = workshop.config_of(run)
+        config = folder.config_of(run)
         assert config.problem.noise_std == 1.0
         assert config.hmc.metric == "identity"
         assert config.hmc.step_size == (None if "/step_" in run.name else 2e-4)
 
 
 def test_what_is_stored_is_not_made_again(tmp_path):
-    runs = [chosen("first", "seed=0"), chosen("second", "seed=1")]
-    made = Workshop(tmp_path).make(runs[:1])
+    runs = [selecting("first", "seed=0"), selecting("second", "seed=1")]
+    made = RunFolder(tmp_path).finish(runs[:1])
     before = times(tmp_path)
-    both = Workshop(tmp_path).make(runs)
+    both = RunFolder(tmp_path).finish(runs)
     assert {file: both_times for file, both_times in times(tmp_path).items() if file in before} == before
     assert set(both) == {"first", "second"}
     assert not np.array_equal(both["first"].fit.q.mean, both["second"].fit.q.mean)
-    np.testing.assert_array_equal(made["first"].selected.selected, both["first"].selected.selected)
+    np.testing.assert_array_equal(made["first"].selected.indices, both["first"].selected.indices)
 
 
-def test_an_interrupted_choice_goes_on(tmp_path):
-    whole = Workshop(tmp_path / "whole").make([chosen("run")])["run"]
-    begun = Workshop(tmp_path / "begun")
-    begun.make([chosen("run")])
+def test_an_interrupted_selection_is_resumed(tmp_path):
+    whole = RunFolder(tmp_path / "whole").finish([selecting("run")])["run"]
+    begun = RunFolder(tmp_path / "begun")
+    begun.finish([selecting("run")])
     (tmp_path / "begun" / "runs" / "run" / "scores.npz").unlink()
-    again = begun.make([chosen("run")])["run"]
+    again = begun.finish([selecting("run")])["run"]
     np.testing.assert_array_equal(again.selected.scores.values, whole.selected.scores.values)
 
 
@@ -88,20 +85,20 @@ def test_a_request_to_stop_that_comes_too_late_for_a_run_stops_before_the_next_o
     # The signal arrives after the last checkpoint: the run ends as if nothing was asked, the study must not.
     made = []
 
-    def choose(problem, *_, **__):
+    def stop(problem, *_, **__):
         made.append(problem)
         signal.raise_signal(signal.SIGTERM)
 
-    monkeypatch.setattr(vihmc.cli.runs, "choose_for", choose)
-    with pytest.raises(Interrupted, match="the same command goes on with it"):
-        Workshop(tmp_path).make([chosen("one"), chosen("two")])
+    monkeypatch.setattr(vihmc.cli.runs, "fit_and_select_for", stop)
+    with pytest.raises(Interrupted, match="the same command resumes"):
+        RunFolder(tmp_path).finish([selecting("one"), selecting("two")])
     assert len(made) == 1
 
 
-def test_a_run_that_is_stopped_names_the_command_that_goes_on(tmp_path, monkeypatch):
-    monkeypatch.setattr(vihmc.cli.runs, "choose_for", lambda *_, **__: signal.default_int_handler(0, None))
-    with pytest.raises(Interrupted, match="the same command goes on with it"):
-        Workshop(tmp_path).make([chosen("one")])
+def test_a_run_that_is_stopped_names_the_command_that_resumes_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(vihmc.cli.runs, "fit_and_select_for", lambda *_, **__: signal.default_int_handler(0, None))
+    with pytest.raises(Interrupted, match="the same command resumes"):
+        RunFolder(tmp_path).finish([selecting("one")])
 
 
 def test_rules_are_compared_where_a_prediction_never_changed():
@@ -112,19 +109,47 @@ def test_rules_are_compared_where_a_prediction_never_changed():
     assert rules._cells(errors)[-1] == "inf"
 
 
+class Pretended:
+    """A finished run whose predictive std is `factor` times that of the reference."""
+
+    def __init__(self, factor):
+        chains = {"num_chains": 4, "num_draws": 10, "diagnostics": {"rhat_max": 1.01}}
+        predictive = {"band_coverage": 0.9, "observation_band_coverage": 0.9, "crps": 0.1}
+        self.factor = factor
+        self.summary = chains | {"num_selected": 7, "reference": chains, "predictive": predictive}
+
+    def predictions(self, *names):
+        return {name: np.full(5, self.factor if name.endswith("std") else 0.0) for name in names}
+
+
+def test_rules_are_ordered_by_their_distance_to_the_reference():
+    factors = {"sensitivity": 0.5, "random": 0.25, "variance": 0.125, "magnitude": 0.9}
+    runs = {f"{problem}/default": Pretended(1.0) for problem in rules.PROBLEMS}
+    for problem in rules.PROBLEMS:
+        for run in plans.rule_runs(problem, "quick"):
+            runs[run.name] = Pretended(factors[run.name.rpartition("_")[2]])
+    section = rules.build(runs, "quick")
+    errors = section.numbers["sine_large 0.5"]
+    assert errors["num_selected"] == [7, 7]
+    assert errors["random"][0]["std_error"] == pytest.approx(np.log(4))
+    order = "largest magnitude, the paper's score, random, largest variance of q"
+    assert section.blocks.count(f"From the smallest median std error to the largest: {order}.") == 2
+    assert "**cone at 0.5, 7 selected.**" in section.blocks
+
+
 def test_a_run_under_other_settings_is_left_alone(tmp_path):
-    Workshop(tmp_path).make([chosen("run", "seed=0")])
+    RunFolder(tmp_path).finish([selecting("run", "seed=0")])
     before = times(tmp_path)
     with pytest.raises(InputError, match="got others: seed"):
-        Workshop(tmp_path).make([chosen("run", "seed=1")])
+        RunFolder(tmp_path).finish([selecting("run", "seed=1")])
     assert times(tmp_path) == before
 
 
-def test_a_choice_is_that_of_the_whole_run(tmp_path):
+def test_a_selection_alone_is_that_of_the_whole_run(tmp_path):
     whole = StudyRun("whole", "sine_large", "quick", (*TINY_FIT, *TINY_CHAINS))
-    brief = Workshop(tmp_path).make([chosen("chosen"), whole])
-    np.testing.assert_array_equal(brief["chosen"].selected.selected, brief["whole"].selected.selected)
-    np.testing.assert_array_equal(brief["chosen"].fit.q.std, brief["whole"].fit.q.std)
+    brief = RunFolder(tmp_path).finish([selecting("selecting"), whole])
+    np.testing.assert_array_equal(brief["selecting"].selected.indices, brief["whole"].selected.indices)
+    np.testing.assert_array_equal(brief["selecting"].fit.q.std, brief["whole"].fit.q.std)
     assert not (tmp_path / "runs" / "whole" / "figures").exists()
 
 
@@ -184,7 +209,7 @@ def test_table_1_is_reproduced_and_the_elbo_does_better(tmp_path, console):
     np.testing.assert_allclose(np.abs(numbers["published"][VI]["mean"][:2]), [4.05, 2.94], rtol=0.02)
     for method in (VI, HMC, VIHMC):
         for ours, paper in zip(numbers["published"][method]["std"], TABLE_1[method]["std"], strict=True):
-            assert (ours is None) == (paper is None)  # ω₁, φ₂, a and b are kept
+            assert (ours is None) == (paper is None)  # ω₁, φ₂, a and b are selected
             assert ours is None or abs(ours / paper - 1) < 0.1
     assert numbers["worst_distance"] < 0.1
     assert numbers["mse"]["elbo"] < numbers["mse"]["published"] / 10
@@ -212,13 +237,13 @@ SMALL = (
 @pytest.mark.slow
 def test_a_small_study_of_thresholds(tmp_path):
     runs = [run._replace(settings=(*run.settings, *SMALL), with_figures=False) for run in plans.burgers_runs("quick")]
-    stored = Workshop(tmp_path).make(runs)
+    stored = RunFolder(tmp_path).finish(runs)
     section = threshold.build(stored)
     rows = section.numbers["rows"]
-    kept = [rows[f"{value:g}"]["num_selected"] for value in plans.SIZES["quick"].thresholds]
-    assert kept == sorted(kept, reverse=True)
-    assert rows["random"]["num_selected"] == kept[-1]
+    num_selected = [rows[f"{value:g}"]["num_selected"] for value in plans.SIZES["quick"].thresholds]
+    assert num_selected == sorted(num_selected, reverse=True)
+    assert rows["random"]["num_selected"] == num_selected[-1]
     trends = section.numbers["trends"]
     assert trends["the uncertainty shrinks as the threshold falls"]["holds"]
-    assert trends["a random subset of the same size sees less of the uncertainty"]["holds"]
+    assert trends["a random set of the same size has a smaller std"]["holds"]
     assert {"burgers_uncertainty", "burgers_thresholds"} == set(section.figures)

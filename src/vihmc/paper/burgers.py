@@ -1,11 +1,13 @@
 r"""The solution operator of the Burgers equation, learnt by a DeepONet (the paper's third experiment).
 
-Initial conditions are random periodic fields, the operator maps each to its evolution on a grid of times and positions.
-The trunk sees :math:`(t, \sin 2\pi x, \sin 4\pi x, \cos 2\pi x, \cos 4\pi x)`, so predictions are periodic.
+Initial conditions are random periodic fields; the operator maps each to its evolution on a grid of times and positions.
+Inputs of the trunk are :math:`(t, \sin 2\pi x, \sin 4\pi x, \cos 2\pi x, \cos 4\pi x)`, so predictions are periodic.
 """
 
 import hashlib
 from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any
 
 import jax
 import numpy as np
@@ -30,11 +32,11 @@ PUBLISHED = {
     "num_params": 172_401,
     "num_selected": 28_214,
 }
-"""What the paper reports; on other data of the same kind, with a step of 2e-4 and on a GPU."""
+"""The paper's numbers: other data of the same distribution, a step size of 2e-4, on a GPU."""
 
 
 def build(config: BurgersConfig) -> Problem:
-    """Make or load the data, and build the posterior."""
+    """Generate or load the data, and build the posterior."""
     data = load_file(Path(config.data_file)) if config.data_file else load_generated(config)
     num_functions, wanted = len(data.functions), config.num_training + config.num_validation
     if num_functions < wanted:
@@ -63,7 +65,12 @@ def build(config: BurgersConfig) -> Problem:
         initial_params=model.init,
         grid=Grid.of(data.locations),
         published={} if config.data_file else PUBLISHED,
+        result_table=None if config.data_file else _result_table,
     )
+
+
+def _result_table(summary: dict[str, Any]) -> Any:
+    return resolve_name("vihmc.paper.tables:operator_table")(summary)  # tables are for the terminal alone
 
 
 def _time_step(config: BurgersConfig) -> float:
@@ -87,7 +94,7 @@ def generate(config: BurgersConfig) -> OperatorData:
 
 
 def load_generated(config: BurgersConfig) -> OperatorData:
-    """Return the data of a configuration, from disk if they were made before; the file's name tells its settings."""
+    """Return the data of a configuration, from the cache if they were generated before."""
 
     def make() -> dict[str, np.ndarray]:
         data = generate(config)
@@ -98,7 +105,7 @@ def load_generated(config: BurgersConfig) -> OperatorData:
 
 
 def cache_name(config: BurgersConfig) -> str:
-    """Name of the cached file: whatever changes the data changes it."""
+    """Name of the cached file; it differs for any settings that change the data."""
     readable = (
         f"{config.field}-n{config.num_training + config.num_validation}-grid{config.num_times}x{config.num_positions}"
         f"-seed{config.data_seed}"

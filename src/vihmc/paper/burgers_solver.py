@@ -5,8 +5,8 @@ r"""Random fields and their evolution by the viscous Burgers equation on a perio
     u(x, 0) = \sum_k a_k \cos 2\pi k x + b_k \sin 2\pi k x, \quad
     a_k, b_k \sim N\big(0,\, 2 s^2 ((2\pi k)^2 + \tau^2)^{-\gamma}\big)
 
-Pseudo-spectral in space with the upper third of the modes left out of products; in time the fourth-order exponential
-scheme of Cox and Matthews, its coefficients by contour integrals (Kassam and Trefethen 2005).
+Pseudo-spectral in space, dealiased by the 2/3 rule; in time the fourth-order exponential scheme (ETDRK4) of Cox and
+Matthews (2002), with coefficients by contour integrals (Kassam and Trefethen 2005).
 """
 
 from typing import NamedTuple
@@ -32,7 +32,7 @@ SPECTRA = {
     "pi_deeponet": FieldSpectrum(scale=625.0, inverse_length=5.0, smoothness=4.0),
     "fno": FieldSpectrum(scale=25.0, inverse_length=5.0, smoothness=2.0),
 }
-"""By the public generators they belong to; standard deviations of the field are 0.214 and 0.594."""
+"""Named after the public codes that generate them; standard deviations of the field are 0.214 and 0.594."""
 
 
 def random_fields(
@@ -55,7 +55,7 @@ def solve(
     num_outputs: int = 100,
     time_step: float = 2.5e-3,
 ) -> Float[np.ndarray, "fields times points"]:
-    """Integrate fields to `end_time`; the result has them at time zero and at `num_outputs` equidistant later times."""
+    """Integrate fields to `end_time`; return them at time zero and at `num_outputs` equidistant later times."""
     parts = [
         _solve_batch(initial[start : start + _BATCH], viscosity, end_time, num_outputs, time_step)
         for start in range(0, len(initial), _BATCH)
@@ -76,7 +76,7 @@ def _solve_batch(
     decay = -viscosity * wavenumber**2 * step
     whole, half = np.exp(decay), np.exp(decay / 2)
     mid, first, middle, last = _coefficients(decay, step)
-    # The derivative of −u²/2, without the modes whose products would be folded back onto others.
+    # The derivative of −u²/2, without the modes whose products would be aliased.
     derivative = -0.5j * wavenumber * (np.arange(num_points // 2 + 1) < num_points // 3)
 
     def advection(modes: np.ndarray) -> np.ndarray:
@@ -97,7 +97,7 @@ def _solve_batch(
 
 
 def _coefficients(decay: np.ndarray, step: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Weights of the four stages; as plain formulas they cancel near zero, as means over a circle they do not."""
+    """Weights of the four stages: means over a circle, since the plain formulas cancel near zero."""
     angles = np.pi * (np.arange(_CONTOUR_POINTS) + 0.5) / _CONTOUR_POINTS
     z = decay[:, None] + np.exp(1j * angles)
     formulas = (
@@ -113,7 +113,7 @@ def _coefficients(decay: np.ndarray, step: float) -> tuple[np.ndarray, np.ndarra
 def interpolate(
     fields: Float[np.ndarray, "*batch points"], positions: Float[np.ndarray, " positions"]
 ) -> Float[np.ndarray, "*batch positions"]:
-    """Evaluate periodic fields anywhere by their trigonometric polynomial: exact for what the solver resolves."""
+    """Evaluate periodic fields anywhere by their trigonometric polynomial, exact for resolved modes."""
     num_points = fields.shape[-1]
     modes = np.fft.rfft(fields, axis=-1) / num_points
     weights = np.full(num_points // 2 + 1, 2.0)

@@ -1,4 +1,4 @@
-"""Generated data on disk: made once, then read."""
+"""Generated data on disk: computed once, then read."""
 
 import contextlib
 import os
@@ -9,23 +9,23 @@ import numpy as np
 
 
 def cache_directory() -> Path:
-    """Where generated data live: VIHMC_CACHE, or the user's cache directory."""
+    """The folder of generated data: VIHMC_CACHE, or the user's cache directory."""
     if given := os.environ.get("VIHMC_CACHE"):
         return Path(given)
     return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "vihmc"
 
 
 def cached(name: str, make: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """Return arrays from the file `name` if they were made before, else make and keep them.
+    """Return arrays from the file `name` if there is one, else compute and store them.
 
-    Whatever changes the arrays must change the name.
+    The name must differ for anything that changes the arrays.
     """
     path = cache_directory() / name
-    # Half a file, from a disk that ran full, can be broken in many ways: whatever is wrong, it is made again.
+    # A truncated file, from a full disk, can fail in many ways; in all of them the arrays are computed again.
     with contextlib.suppress(Exception), path.open("rb") as file:
         return dict(np.load(file, allow_pickle=False))
     arrays = make()
-    # Written beside and renamed, so that two runs at once never read half a file.
+    # Written to a temporary file and renamed, so that concurrent runs never read a partial file.
     part = path.with_name(f"{path.stem}-{os.getpid()}.part.npz")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

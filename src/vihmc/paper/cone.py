@@ -1,13 +1,14 @@
 """Wall-pressure spectra on a cone at Mach 6, learnt by a DeepONet (the paper's fourth experiment).
 
-The operator maps the inflow, 11 latents, to the logarithm of the pressure amplitude at sensor and frequency. There are
-few distinct inputs and points, so 5168 records are a table of 68 × 76 with multiplicities: the likelihood weighs each
-pair by how often it came, which is the likelihood of the records.
+The operator maps the inflow, 11 latent variables, to the logarithm of the pressure amplitude at a sensor and a
+frequency. Few inputs and points are distinct, so the 5168 records are a table of 68 × 76 values with multiplicities.
+Each pair is weighted by its multiplicity, which is exactly the likelihood of the records.
 """
 
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from pkgutil import resolve_name
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -31,7 +32,7 @@ PUBLISHED = {
     "num_params": 16_321,
     "num_selected": 840,
 }
-"""What the paper reports, on the published validation records, with a step of 1e-5 and on a GPU."""
+"""The paper's numbers on the published validation records: a step size of 1e-5, on a GPU."""
 
 STAND_IN = (
     "These are spectra of the synthetic stand-in: a problem of the same kind as the published data, whose figures do "
@@ -39,7 +40,7 @@ STAND_IN = (
 )
 NO_FILES = f"No data files were given (--data or {VARIABLE})."
 TABLE_FILE = "cone-growth-1.npz"
-"""The table of growth rates on disk; its number changes when the physics or its settings do."""
+"""Cached table of growth rates; the number in its name changes with the physics or its settings."""
 _NUM_PROBED = 4
 
 
@@ -87,7 +88,7 @@ def build(config: ConeConfig) -> Problem:
 
 
 def synthetic(config: ConeConfig) -> tuple[Spectra, Spectra]:
-    """Spectra of the stand-in: all points of every input once, and no input both to train and to validate on."""
+    """Spectra of the stand-in: every point of every input once; training and validation inputs are distinct."""
     arrays = cached(TABLE_FILE, lambda: cone_flow.growth_table().to_arrays())
     inputs, points, values = cone_flow.generate(
         config.num_training + config.num_validation,
@@ -100,7 +101,7 @@ def synthetic(config: ConeConfig) -> tuple[Spectra, Spectra]:
 
 
 def pose(config: ConeConfig, training: Spectra, validation: Spectra) -> Problem:
-    """Normalise spectra, and make a posterior and its reports of them."""
+    """Normalise the spectra, and build the posterior and the reports."""
     is_published = config.name == "cone"
     of_inputs, of_values = Range.of(training.inputs), Range.of(training.values[training.counts > 0])
     locations = np.stack([Range.of(column).normalise(column) for column in training.points.T], axis=1)
@@ -117,7 +118,7 @@ def pose(config: ConeConfig, training: Spectra, validation: Spectra) -> Problem:
     sensors, frequencies = (np.unique(column) for column in training.points.T)
     known = validation.counts > 0
     unseen = ~is_among(validation.inputs, training.inputs)
-    chosen = np.flatnonzero(unseen)
+    candidates = np.flatnonzero(unseen)
     return Problem(
         config.name,
         posterior,
@@ -129,10 +130,15 @@ def pose(config: ConeConfig, training: Spectra, validation: Spectra) -> Problem:
         units=Units("log10 |p|", offset=of_values.high, scale=of_values.width),
         curves=(Axis("sensor x", "m", sensors), Axis("Frequency", "kHz", frequencies)),
         probes=(
-            chosen[np.linspace(0, len(chosen) - 1, min(_NUM_PROBED, len(chosen))).round().astype(int)],
+            candidates[np.linspace(0, len(candidates) - 1, min(_NUM_PROBED, len(candidates))).round().astype(int)],
             np.arange(len(locations)),
         ),
         fold=partial(fold, training, scale=of_values.width),
         published=PUBLISHED if is_published else {},
+        result_table=_result_table if is_published else None,
         notice=None if is_published else STAND_IN,
     )
+
+
+def _result_table(summary: dict[str, Any]) -> Any:
+    return resolve_name("vihmc.paper.tables:operator_table")(summary)  # tables are for the terminal alone

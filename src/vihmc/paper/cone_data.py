@@ -2,8 +2,8 @@
 
 Every record is one number: the logarithm of the pressure amplitude that inflow ``c`` (11 latents) causes at sensor
 ``x`` (m) and frequency ``f`` (kHz). Records were drawn with replacement from 68 inputs × 76 points for training and
-13 × 76 for validation, so many come several times, and seven of the validation inputs are training inputs too. The set
-states no licence: it is not part of this package (docs/cone.md says where to get it).
+13 × 76 for validation, so many are repeated, and seven of the validation inputs are training inputs too. No licence is
+stated, so the data are not part of this package; docs/cone.md says where to get them.
 """
 
 import hashlib
@@ -41,7 +41,7 @@ class Spectra(NamedTuple):
         inputs: The distinct inputs.
         points: The distinct points, sensor first and frequency second, in ascending order.
         values: The value of each input at each point; zero where there is none.
-        counts: How many records there are of it; zero where there is none.
+        counts: Number of records of each value; zero where there is none.
     """
 
     inputs: Float[np.ndarray, "inputs 11"]
@@ -57,7 +57,7 @@ def find_directory(given: str | None) -> Path | None:
 
 
 def load_directory(directory: Path) -> tuple[Records, Records]:
-    """Load the records to train and to validate on.
+    """Load training and validation records.
 
     Raises:
         InputError: If a file is missing, damaged or not the published one.
@@ -67,7 +67,7 @@ def load_directory(directory: Path) -> tuple[Records, Records]:
 
 
 def load_file(path: Path, checksum: str) -> Records:
-    """Load one file, after checking that it is whole and the one that was published."""
+    """Load one file, after checking that it is complete and the published one."""
     rule = f"`problem.data_dir` must hold {path.name} as published, got {path}"
     try:
         examples = read_examples(path)
@@ -86,7 +86,7 @@ def load_file(path: Path, checksum: str) -> Records:
 
 
 def tabulate(records: Records, points: Float[np.ndarray, "points 2"] | None = None) -> Spectra:
-    """Sort records into a table, with how often each came; of points that are given, or else of those that occur.
+    """Sort records into a table with counts, at the given points or else at those that occur.
 
     Raises:
         InputError: If two records of one input and one point differ in value, or a point is not among those given.

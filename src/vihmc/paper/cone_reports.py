@@ -1,7 +1,8 @@
-"""What the cone's results are reported on, and the floor beside it.
+"""The data that errors on the cone are reported for, and a linear baseline on each.
 
-The published validation records, many of which are training records; those of inputs that were never trained on; and
-training inputs left out in turn. The floor is a ridge regression in the latents, one at each point, on the same data.
+Errors are reported for the published validation records, many of which are training records; for inputs that are not in
+the training set; and for training inputs left out in turn. The baseline, the floor to beat, is a ridge regression in
+the latent variables, one for each point, on the same data.
 """
 
 import numpy as np
@@ -20,10 +21,12 @@ def is_among(rows: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 
 def splits(training: Spectra, validation: Spectra, unseen: np.ndarray, *, scale: float) -> tuple[Split, ...]:
-    """The published validation records if they leak, and in any case the distinct points of inputs never trained on."""
+    """The distinct points of unseen inputs, and the published records where some of these are training records."""
     known = (validation.counts > 0).astype(float)
-    honest = known * unseen[:, None]
-    both = {"unseen": (f"{int(unseen.sum())} inputs never trained on, {int(honest.sum())} distinct points", honest)}
+    of_unseen = known * unseen[:, None]
+    both = {
+        "unseen": (f"{int(unseen.sum())} inputs never trained on, {int(of_unseen.sum())} distinct points", of_unseen)
+    }
     if not unseen.all():
         leaked = int((validation.counts * is_known(training, validation)).sum())
         total = int(validation.counts.sum())
@@ -44,7 +47,7 @@ def is_known(training: Spectra, validation: Spectra) -> np.ndarray:
 
 
 def predict_linear(training: Spectra, inputs: Float[np.ndarray, "n latents"]) -> Float[np.ndarray, "n points"]:
-    """Ridge regression in the latents, one for each point, on its distinct values."""
+    """Ridge regression in the latent variables, one for each point, on its distinct values."""
 
     def features(latents: np.ndarray) -> np.ndarray:
         return np.concatenate([np.ones((len(latents), 1)), latents], axis=1)
@@ -75,5 +78,5 @@ def fold(training: Spectra, num_folds: int, *, scale: float) -> Folds:
 
 
 def rms_error(predicted: np.ndarray, values: np.ndarray, weights: np.ndarray) -> float:
-    """Root of the weighted mean square error."""
+    """Square root of the weighted mean square error."""
     return float(np.sqrt(np.average((predicted - values) ** 2, weights=weights)))

@@ -19,10 +19,12 @@ class SineConfig(ProblemSettings):
 
 
 class BurgersConfig(ProblemSettings):
-    """The solution operator of the Burgers equation, learnt by a DeepONet; or any operator, from a file."""
+    """The solution operator of the Burgers equation, learnt by a DeepONet; or an operator from a file."""
 
     name: Literal["burgers"] = Field("burgers", description="The problem.")
-    field: Literal["pi_deeponet", "fno"] = Field("pi_deeponet", description="Whose random initial conditions.")
+    field: Literal["pi_deeponet", "fno"] = Field(
+        "pi_deeponet", description="Distribution of the initial conditions, named after the code that generates it."
+    )
     viscosity: PositiveFloat = Field(0.01, description="Viscosity ν.")
     num_training: PositiveInt = Field(1000, description="Initial conditions to learn from.")
     num_validation: PositiveInt = Field(1000, description="Initial conditions to validate on.")
@@ -45,9 +47,12 @@ class BurgersConfig(ProblemSettings):
 class ConeConfig(ProblemSettings):
     """Wall-pressure spectra on a hypersonic cone, learnt by a DeepONet."""
 
-    name: Literal["cone", "cone_synthetic"] = Field("cone", description="The published data, or the stand-in.")
+    name: Literal["cone", "cone_synthetic"] = Field(
+        "cone", description="The published data, or the synthetic stand-in."
+    )
     data_dir: str | None = Field(
-        None, description="Folder with the published files; else that of VIHMC_CONE_DATA; else the stand-in is used."
+        None,
+        description="Folder with the published files; else that of VIHMC_CONE_DATA; else the stand-in is used.",
     )
     num_training: PositiveInt = Field(68, description="Inputs of the stand-in to learn from.")
     num_validation: PositiveInt = Field(13, description="Inputs of the stand-in to validate on.")

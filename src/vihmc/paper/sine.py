@@ -2,12 +2,13 @@ r"""A sum of two sines, from twenty noisy points with a gap in the middle (the p
 
 .. math:: y = a \sin(\omega_1 x + \phi_1) + b \sin(\omega_2 x + \phi_2) + \epsilon
 
-`sine_small` is learnt by the function's own form, two neurons with sine activation: 6 parameters with a meaning.
-`sine_large` has larger amplitudes and frequencies and is learnt by a tanh network of two layers: 141 parameters.
+The model of `sine_small` has the form of the true function, two neurons with sine activation: 6 parameters.
+`sine_large` has larger amplitudes and frequencies, and a tanh network of two hidden layers: 141 parameters.
 """
 
 import math
-from typing import NamedTuple
+from pkgutil import resolve_name
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -43,6 +44,8 @@ MODELS = {
     "sine_small": MLP(widths=(1, 2, 1), activation="sin", output_bias=False),
     "sine_large": MLP(widths=(1, 10, 10, 1), activation="tanh"),
 }
+LABELS = ("phi[0]", "phi[1]", "omega[0]", "omega[1]", "amplitude[0]", "amplitude[1]")
+"""Parameters of `sine_small`, in the order of the flat vector: layers.0.bias, layers.0.weight, layers.1.weight."""
 
 
 def build(config: SineConfig) -> Problem:
@@ -60,11 +63,19 @@ def build(config: SineConfig) -> Problem:
         noise_std=config.noise_std,
     )
     grid = np.linspace(-1.2, 1.2, config.num_validation)[:, None]
-    labels = ()
-    if config.name == "sine_small":
-        # Order of the flat vector: layers.0.bias, layers.0.weight, layers.1.weight.
-        labels = ("phi[0]", "phi[1]", "omega[0]", "omega[1]", "amplitude[0]", "amplitude[1]")
-    return Problem(config.name, posterior, jnp.asarray(grid), jnp.asarray(truth(grid)), labels)
+    is_small = config.name == "sine_small"
+    return Problem(
+        config.name,
+        posterior,
+        jnp.asarray(grid),
+        jnp.asarray(truth(grid)),
+        labels=LABELS if is_small else (),
+        result_table=_result_table if is_small else None,
+    )
+
+
+def _result_table(summary: dict[str, Any]) -> Any:
+    return resolve_name("vihmc.paper.tables:table_of_parameters")(summary)  # tables are for the terminal alone
 
 
 TABLE_1_COLUMNS = ("omega_1", "omega_2", "phi_1", "phi_2", "a", "b")
@@ -82,7 +93,7 @@ TABLE_1: dict[str, dict[str, tuple[float | None, ...]]] = {
         "std": (7.1e-3, None, None, 5.8e-3, 2.4e-3, 4.1e-4),
     },
 }
-"""The paper's table for `sine_small`; None is a parameter that was not sampled."""
+"""The paper's Table 1, of `sine_small`; None is the std of a frozen parameter."""
 
 
 def table_1_order(mean: np.ndarray) -> np.ndarray:

@@ -33,7 +33,7 @@ def published_cell(mean: float | None, std: float | None, between: str = "\n") -
 
 
 def cell(mean: float, std: float | None, between: str = "\n") -> str:
-    """Mean to the last digit that the std leaves meaning to, std beside it as the paper prints it."""
+    """Mean with the digits that its std makes significant, and the std as the paper prints it."""
     if std is None:
         return f"{mean:.3g}{between}fixed"
     if not std > 0:

@@ -16,21 +16,21 @@ _FLOAT_LIST = 2
 
 
 class DamagedRecordError(ValueError):
-    """A record that is cut off, or whose checksum or content is wrong."""
+    """A record that is truncated, or whose checksum or content is wrong."""
 
 
 def read_examples(path: Path) -> list[dict[str, np.ndarray]]:
     """Read every record of a file as arrays of float32 by name.
 
     Raises:
-        DamagedRecordError: If any record is not as it was written.
+        DamagedRecordError: If a record is damaged.
         OSError: If the file cannot be read.
     """
     return [parse_example(payload, number) for number, payload in enumerate(split_records(path.read_bytes()))]
 
 
 def split_records(data: bytes) -> Iterator[bytes]:
-    """Take a file apart into payloads, checking lengths and checksums."""
+    """Split a file into payloads, checking lengths and checksums."""
     position, number = 0, 0
     while position < len(data):
         if len(data) - position < _HEADER.size:
@@ -58,7 +58,7 @@ def parse_example(payload: bytes, number: int = 0) -> dict[str, np.ndarray]:
                 parts = dict(_fields(entry))
                 for kind, values in _fields(parts[2]):
                     if kind == _FLOAT_LIST:
-                        # Packed into one field, or one field each: their bytes are the same.
+                        # One packed field or one field per value: the bytes are the same.
                         joined = b"".join(value for _, value in _fields(values))
                         features[parts[1].decode()] = np.frombuffer(joined, "<f4")
     except (IndexError, KeyError, TypeError, ValueError) as error:
@@ -67,7 +67,7 @@ def parse_example(payload: bytes, number: int = 0) -> dict[str, np.ndarray]:
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
-    """Numbers and contents of the fields of a protocol buffer; those that are bare integers have no content."""
+    """Numbers and contents of the fields of a protocol buffer; integers have empty content."""
     position = 0
     while position < len(message):
         key, position = _varint(message, position)
@@ -119,6 +119,6 @@ def crc32c(data: bytes) -> int:
 
 
 def masked_crc32c(data: bytes) -> int:
-    """The checksum as TFRecord stores it: rotated and shifted, so that checksums of checksums stay good."""
+    """The checksum as TFRecord stores it, rotated and shifted."""
     value = crc32c(data)
     return (((value >> 15) | (value << 17)) + 0xA282EAD8) & 0xFFFFFFFF

@@ -197,7 +197,7 @@ def _first_mode(operator: WaveOperator, omega: float, neighbour: _Seed | None) -
 
 
 def _extrapolate(alphas: list[complex], omegas: list[float]) -> complex:
-    """Keep the phase speed of one known frequency, the line through two, the parabola through three."""
+    """Next wavenumber: by constant phase speed from one known frequency, a line from two, a parabola from three."""
     if len(alphas) == 1:
         return alphas[0] * omegas[1] / omegas[0]
     if len(alphas) == 2:

@@ -134,7 +134,7 @@ class _Assembly:
             self.mass[block] += 1j * np.diag(np.broadcast_to(coefficient, self.num_points))
 
     def finish(self) -> WaveOperator:
-        """Put the boundary conditions in; pressure has none and keeps its equation."""
+        """Impose the boundary conditions; pressure has none, its equation stays."""
         starts = [index * self.num_points for index, name in enumerate(self.unknowns) if name != "p"]
         rows = [row for start in starts for row in (start, start + self.num_points - 1)]
         self.powers[:, rows] = 0

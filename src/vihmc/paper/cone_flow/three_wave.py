@@ -93,7 +93,7 @@ def _mean_log_amplitudes() -> Float[np.ndarray, "frequencies wavenumbers"]:
 
 
 def _patterns() -> Float[np.ndarray, "latents frequencies wavenumbers"]:
-    """Products of cosines over the grid of amplitudes, the smooth ones stronger than the rough ones."""
+    """Products of cosines over the grid of amplitudes, with weights that fall with their order."""
     num_frequencies = _INFLOW_BINS.stop - _INFLOW_BINS.start
     along = np.cos(np.pi * np.outer(np.arange(NUM_LATENTS // 2 + 1), np.linspace(0, 1, num_frequencies)))
     around = np.cos(np.pi * np.outer(np.arange(2), np.linspace(0, 1, _NUM_WAVENUMBERS)))
@@ -104,7 +104,7 @@ def _patterns() -> Float[np.ndarray, "latents frequencies wavenumbers"]:
 def inflow_energies(
     latents: Float[np.ndarray, "inputs latents"], settings: ThreeWaveSettings
 ) -> Float[np.ndarray, "inputs places harmonics"]:
-    """Lay the energies of the inflow out for the march; waves to the left and to the right share theirs."""
+    """Energies of the inflow on the grid of the march; left- and right-going waves share them equally."""
     energies = np.zeros((len(latents), _PLACES, _NUM_HARMONICS + 1))
     shares = np.moveaxis(inflow_amplitudes(latents, settings) ** 2, 2, 1)
     for place in _SIGNED:
@@ -141,7 +141,7 @@ def march(
     absolute_tolerance: float,
     stops: Float[np.ndarray, " stops"] = SENSORS,
 ) -> Float[np.ndarray, "inputs stops places harmonics"]:
-    """Integrate from the first station of the table to each stop, with steps that keep the local error in bounds."""
+    """Integrate from the first station of the table to each stop, with steps that bound the local error."""
     stations, rates = table.distances, _laid_out_rates(table)
 
     def slope(position: np.ndarray, energies: np.ndarray) -> np.ndarray:
@@ -166,7 +166,7 @@ def march(
 
 
 def _laid_out_rates(table: GrowthTable) -> Float[np.ndarray, "stations places harmonics"]:
-    """Growth rates where the march keeps its energies; waves to the left and to the right grow alike."""
+    """Growth rates on the grid of energies of the march; left- and right-going waves grow alike."""
     rates = np.zeros((len(table.distances), _PLACES, _NUM_HARMONICS + 1))
     known = table.rates_to(_BIN_KHZ * np.arange(1, _NUM_HARMONICS + 1))
     for place in _SIGNED:
@@ -176,7 +176,7 @@ def _laid_out_rates(table: GrowthTable) -> Float[np.ndarray, "stations places ha
 
 @dataclass
 class _Front:
-    """How far each input has come. Steps are its own: a result does not depend on what else is in the batch."""
+    """Progress of each input. Each has steps of its own, so results do not depend on the rest of the batch."""
 
     position: np.ndarray
     step: np.ndarray

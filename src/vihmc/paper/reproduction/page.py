@@ -1,7 +1,7 @@
 """The page of all studies: Markdown, with figures and numbers in a folder beside it.
 
-Each study leaves a file of its own there; the page is made of all that are there, so that one study can be done at a
-time. Words of one's own about the runs, in ``remarks.md`` there, are put on the page as well.
+Each study is stored in a file of its own there, and the page is made of all stored studies, so studies can be made one
+at a time. Remarks on the runs, in ``remarks.md`` there, are put on the page as well.
 """
 
 import os
@@ -20,29 +20,29 @@ NUM_COLOURS = 96
 REMARKS = "remarks.md"
 PACKAGES = ("vihmc", "jax", "jaxlib", "blackjax", "optax", "arviz-stats", "numpy")
 INTRODUCTIONS = {
-    "paper": "The paper's tables and figures, made anew, beside the published numbers: its networks and data sizes, "
-    "its samplers where a table is about them, and ours where they are better. Made by `vihmc reproduce all --preset "
-    "paper`; what is stored is not computed again.",
-    "quick": "The paper's tables and figures on small networks and short chains, to see that all of it works. The "
-    "numbers of the operators do not compare with the paper's; those of `sine_small` do.",
+    "paper": "The paper's tables and figures beside our numbers, with the paper's networks and data sizes, its "
+    "samplers where a table is about them, and ours elsewhere. Made by `vihmc reproduce all --preset paper`; stored "
+    "runs are not computed again.",
+    "quick": "The paper's tables and figures on small networks with short chains, to see that all of it works. The "
+    "numbers of `sine_small` compare with the paper's; those of the operators do not.",
 }
 DIFFERENCES = """\
-- **The divergence.** The published code adds KL(prior‖q) where the paper's equation has KL(q‖prior). Its tables are
-  reproduced with `--objective published`; everything of our own uses the ELBO. Most differences below come from this:
-  stds of q that are ten times larger, fewer kept parameters (the swapped term widens a weight with its own mean, so few
-  hold the variance), and VI that is too wide where a mean-field fit is too narrow.
-- **Burgers.** With a likelihood variance of 1 and 172,401 parameters either objective prefers the prior to any fit: the
-  posterior collapses ([why](decisions/burgers-noise.md)). The fit is of the ELBO with a noise std of 0.1; the samplers
-  of the tables run on the paper's posterior from there. The initial conditions are of the same kind as the paper's, not
-  the same.
-- **Starts.** Our chains start from the fit. Where the published ones start at random weights they need their burn-in to
-  get there, and full HMC on an operator does not.
-- **Machine.** The paper's seconds are of a GPU, ours of two cores of a processor.
+- **KL direction.** The published code minimises KL(prior‖q) where the paper's equation has KL(q‖prior). The paper's
+  tables are reproduced with `--objective published`; our other results use the ELBO. Most differences below follow:
+  stds of q are ten times larger, fewer parameters are selected (the swapped term widens weights whose mean is far from
+  zero, so a few weights have most of the variance), and VI is too wide where a mean-field fit is too narrow.
+- **Burgers.** With a noise variance of 1 and 172,401 parameters both objectives prefer the prior to any fit: q
+  collapses ([why](decisions/burgers-noise.md)). Our fit is of the ELBO with a noise std of 0.1; the samplers of the
+  tables run on the paper's posterior, started from that fit. The initial conditions have the paper's distribution, but
+  are other draws.
+- **Starting points.** Our chains start from the fit. Published chains that start at random weights need their warm-up
+  to get there, and HMC on all parameters of an operator does not get there.
+- **Machine.** The paper's times are on a GPU, ours on two CPU cores.
 """
 
 
 def write_study(page: Path, name: str, sections: list[Section], runs: list[StudyRun], preset: Preset) -> None:
-    """Store what a study found beside the page."""
+    """Store the sections of a study beside the page."""
     folder = assets(page)
     folder.mkdir(parents=True, exist_ok=True)
     for section in sections:
@@ -66,7 +66,7 @@ def write_study(page: Path, name: str, sections: list[Section], runs: list[Study
 
 
 def write_page(page: Path, names: tuple[str, ...], preset: Preset) -> list[str]:
-    """Put together the studies that are there, of this preset; return their names."""
+    """Write the page from all stored studies of this preset; return their names."""
     studies = {
         name: load_json(assets(page) / f"{name}.json") for name in names if (assets(page) / f"{name}.json").exists()
     }
@@ -75,18 +75,18 @@ def write_page(page: Path, names: tuple[str, ...], preset: Preset) -> list[str]:
     parts = ["# The paper, reproduced", INTRODUCTIONS[preset]]
     parts.append("\n".join(f"- [{section['title']}](#{_anchor(section['title'])})" for section in sections))
     if preset == "paper":
-        parts += ["## Where ours differ, and why", DIFFERENCES.strip()]
+        parts += ["## Where our results differ, and why", DIFFERENCES.strip()]
     if (remarks := assets(page) / REMARKS).exists():
         parts += ["## Remarks on these runs", remarks.read_text(encoding="utf-8").strip()]
     for section in sections:
         parts += [f"## {section['title']}", section["markdown"]]
-    parts += ["## How it was made", _provenance(studies)]
+    parts += ["## Commands and versions", _provenance(studies)]
     write_atomically(page, "\n\n".join(parts) + "\n")
     return list(studies)
 
 
 def _make_small(file: Path) -> None:
-    """Write a figure with as many colours as lines and text need: a third of the size, for a repository."""
+    """Reduce the colours of a figure to what lines and text need: a third of the size, for a repository."""
     with Image.open(file) as image:
         image.convert("RGB").quantize(NUM_COLOURS, dither=Image.Dither.NONE).save(file, optimize=True)
 
@@ -110,28 +110,27 @@ def _block(block: str | Table | Picture, folder: str) -> str:
 
 
 def _anchor(title: str) -> str:
-    kept = "".join(sign for sign in title.lower() if sign.isalnum() or sign in " -_")
-    return kept.replace(" ", "-")
+    return "".join(sign for sign in title.lower() if sign.isalnum() or sign in " -_").replace(" ", "-")
 
 
 def _provenance(studies: dict[str, dict[str, Any]]) -> str:
     lines = []
     for name, study in studies.items():
         versions = ", ".join(f"{package} {number}" for package, number in study["versions"].items())
-        lines.append(f"**{name}**: {study['machine']}; {versions}. Runs, in their order:")
+        lines.append(f"**{name}**: {study['machine']}; {versions}. Runs, in order:")
         lines.append("```sh\n" + "\n".join(_shortened(study["commands"])) + "\n```")
     lines.append(
-        "Seeds are 0 where no `--set seed=` is given; the data have seeds of their own, which are always the "
-        "presets'. All numbers of this page are in the .json files beside its figures."
+        "The seed is 0 where no `--set seed=` is given. The data have a seed of their own, always that of the preset. "
+        "All numbers of this page are in the .json files beside its figures."
     )
     return "\n\n".join(lines)
 
 
 def _shortened(commands: list[str], most: int = 24) -> list[str]:
-    """All commands, or the first and the last of many alike."""
+    """All commands, or the first and the last of many."""
     if len(commands) <= most:
         return commands
-    rest = f"# … {len(commands) - most} more, alike but for seed, rule, threshold, noise or points: see the .json"
+    rest = f"# … {len(commands) - most} more that differ in seed, rule, threshold, noise or data: see the .json"
     return [*commands[: most - 2], rest, *commands[-2:]]
 
 

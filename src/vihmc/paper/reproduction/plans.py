@@ -2,6 +2,7 @@
 
 ``paper`` has the published networks, data and samplers; where its chains are shorter than the published ones, the
 settings here say so and the page repeats them. ``quick`` is the same on small networks, to see that all of it works.
+Settings of `reference`, HMC on all parameters, name only what differs from `hmc`.
 """
 
 from typing import NamedTuple
@@ -16,6 +17,8 @@ RULE_TITLES = {
     "variance": "largest variance of q",
     "magnitude": "largest magnitude",
 }
+RULE_THRESHOLD = 0.5
+"""Threshold of the paper's score that sets how many parameters every rule selects."""
 NOISES = (0.1, 0.05, 0.01, 0.005)
 NUMBERS_OF_POINTS = (10, 20, 30, 40)
 OBJECTIVES = ("published", "elbo")
@@ -27,13 +30,21 @@ BURGERS_SAMPLER = (
     "hmc.posterior_var=1.054729e-2",
     "problem.noise_std=1.0",
 )
-"""As published; the preset `paper` has it already, the quick one gets it on top."""
+"""As published; the preset `paper` has it already, `quick` needs it."""
 CONE_SAMPLER = (
     "hmc.metric=identity",
     "hmc.step_size=1e-5",
     "hmc.posterior_var=1.1664e-4",
 )
-SPLIT = ("reference.enabled=true", "reference.integrator=split", "reference.num_shards=2", "reference.num_chains=1")
+FULL_HMC = (
+    "reference.enabled=true",
+    "reference.num_shards=2",
+    "reference.num_chains=1",
+    "reference.num_warmup=0",
+    "reference.start=q_mean",
+    "reference.max_integration_steps=1023",
+)
+"""HMC on all parameters with symmetric data splitting, as published."""
 FEW_PREDICTIONS = ("prediction.num_vi_draws=20",)
 
 
@@ -43,28 +54,26 @@ class Size(NamedTuple):
     Attributes:
         operator_preset: Preset of the runs of operators with the paper's sampler.
         seeds: Of the comparison of rules.
-        rule_thresholds: Sizes at which rules are compared, as thresholds of the paper's score.
         robustness_seeds: Of the study of noise and amount of data.
-        step_search: Leapfrog steps of a draw while the step for 80 % acceptance is looked for.
+        step_search: Leapfrog steps of a draw while the step size for 80 % acceptance is searched.
         thresholds: Of the study on Burgers.
     """
 
     operator_preset: str
     seeds: int
-    rule_thresholds: tuple[float, ...]
     robustness_seeds: int
     step_search: int
     thresholds: tuple[float, ...]
 
 
 SIZES: dict[Preset, Size] = {
-    "paper": Size("paper", 5, (0.5,), 5, 16, THRESHOLDS),
-    "quick": Size("quick", 2, (0.5,), 2, 8, (THRESHOLDS[0], THRESHOLDS[-1])),
+    "paper": Size("paper", 5, 5, 16, THRESHOLDS),
+    "quick": Size("quick", 2, 2, 8, (THRESHOLDS[0], THRESHOLDS[-1])),
 }
 
 
 def table_1_runs(preset: Preset) -> list[StudyRun]:
-    """sine_small as published, and with the ELBO; quick ones burn in for less, as chains start in the right place."""
+    """sine_small as published, and with the ELBO; `quick` has a shorter warm-up, since chains start from the fit."""
     short = ("hmc.num_warmup=300", "reference.num_warmup=300") if preset == "quick" else ()
     elbo = ("vi.objective=elbo", *short, *(("reference.enabled=false",) if preset == "quick" else ()))
     return [
@@ -74,7 +83,7 @@ def table_1_runs(preset: Preset) -> list[StudyRun]:
 
 
 def sine_large_runs(preset: Preset) -> list[StudyRun]:
-    """sine_large with our own settings and HMC on all parameters, the truth of the comparisons; and as published."""
+    """sine_large with our settings and HMC on all parameters, which rules are compared with; and as published."""
     if preset == "paper":
         return [
             StudyRun("sine_large/default", "sine_large", "default", ("reference.enabled=true",), with_figures=True),
@@ -94,45 +103,44 @@ def sine_large_runs(preset: Preset) -> list[StudyRun]:
 
 
 def burgers_default(preset: Preset) -> StudyRun:
-    """Burgers with our own settings; all other runs of it use its fit."""
+    """Burgers with our settings; all other runs of it use its fit."""
     return StudyRun("burgers/default", "burgers", "quick" if preset == "quick" else "default", with_figures=True)
 
 
 def burgers_runs(preset: Preset) -> list[StudyRun]:
-    """Burgers with the paper's sampler at every threshold, and a search of the step for 80 %; HMC beside the first."""
+    """Burgers with the paper's sampler at every threshold, each with a search of the step size for 80 % acceptance.
+
+    HMC on all parameters runs beside the first threshold.
+    """
     size, runs = SIZES[preset], [burgers_default(preset)]
     sampler = BURGERS_SAMPLER if preset == "quick" else ()
     fixed = ("hmc.num_chains=1", "hmc.num_warmup=10", "hmc.num_draws=20", "prediction.num_vi_draws=50")
     search = ("hmc.num_chains=1", "hmc.step_size=none", "hmc.num_warmup=100", "hmc.num_draws=10")
     search += (f"hmc.max_integration_steps={size.step_search}", *FEW_PREDICTIONS)
-    full = ("reference.num_warmup=0", "reference.num_draws=5", "reference.metric=identity", "reference.start=q_mean")
-    full += ("reference.step_size=2e-4", "reference.posterior_var=1.054729e-2")
-    full += ("reference.max_integration_steps=1023",)
-    full_search = ("reference.num_warmup=100", "reference.step_size=none", "reference.num_draws=5")
-    full_search += (f"reference.max_integration_steps={size.step_search}",)
     cases: list[tuple[str, tuple[str, ...]]] = [
         (f"{threshold:g}", (f"selection.threshold={threshold:g}",)) for threshold in size.thresholds
     ]
-    cases.append(("random", (f"selection.threshold={THRESHOLDS[-1]:g}", "selection.rank_by=random")))
+    cases.append(("random", (f"selection.threshold={THRESHOLDS[-1]:g}", "selection.rule=random")))
     for name, selection in cases:
         is_first = name == cases[0][0]
-        beside = (*SPLIT, *full) if is_first else ()
-        searched = (*beside, *full_search) if is_first else ()
+        full = (*FULL_HMC, "reference.num_draws=5") if is_first else ()
+        full_search = (*full, *_search_of_full(100, size.step_search)) if is_first else ()
         common = {"problem": "burgers", "preset": size.operator_preset, "fit_from": "burgers/default"}
+        settings = (*sampler, *selection)
         runs.append(
-            StudyRun(
-                f"burgers/threshold_{name}",
-                settings=(*sampler, *selection, *fixed, *beside),
-                with_figures=is_first,
-                **common,
-            )
+            StudyRun(f"burgers/threshold_{name}", settings=(*settings, *fixed, *full), with_figures=is_first, **common)
         )
-        runs.append(StudyRun(f"burgers/step_{name}", settings=(*sampler, *selection, *search, *searched), **common))
+        runs.append(StudyRun(f"burgers/step_{name}", settings=(*settings, *search, *full_search), **common))
     return runs
 
 
+def _search_of_full(num_warmup: int, max_integration_steps: int) -> tuple[str, ...]:
+    """A search of the step size of HMC on all parameters; that there is no step size yet is inherited from `hmc`."""
+    return (f"reference.num_warmup={num_warmup}", f"reference.max_integration_steps={max_integration_steps}")
+
+
 def cone_default(preset: Preset) -> StudyRun:
-    """The cone with our own settings and HMC on all parameters beside it."""
+    """The cone with our settings and HMC on all parameters beside it."""
     if preset == "quick":
         short = ("reference.num_draws=50", "reference.max_integration_steps=31", "leave_out.num_folds=0")
         return StudyRun("cone/default", "cone", "quick", ("reference.enabled=true", *short), with_figures=True)
@@ -140,35 +148,47 @@ def cone_default(preset: Preset) -> StudyRun:
 
 
 def cone_runs(preset: Preset) -> list[StudyRun]:
-    """The cone with the paper's sampler under both objectives, and the search of the step for 80 %."""
+    """The cone with the paper's sampler under both objectives, each with a search of the step size for 80 %."""
     size, runs = SIZES[preset], [cone_default(preset)]
     sampler = (*CONE_SAMPLER, "problem.prior_std=0.01", "problem.noise_std=5e-3") if preset == "quick" else ()
     length = 200 if preset == "paper" else 50
     alone = ("hmc.num_chains=1", "leave_out.num_folds=0")
     fixed = (*alone, f"hmc.num_warmup={10 * length}", f"hmc.num_draws={length}", "hmc.thin=10")
-    full = ("reference.num_warmup=0", f"reference.num_draws={length}", "reference.metric=identity")
-    full += ("reference.start=q_mean", "reference.step_size=1e-5")
-    full += ("reference.posterior_var=1.1664e-4", "reference.max_integration_steps=1023")
     search = (*alone, "hmc.step_size=none", "hmc.num_warmup=500", "hmc.num_draws=50", "hmc.thin=1")
     search += ("hmc.max_integration_steps=64", *FEW_PREDICTIONS)
-    full_search = ("reference.step_size=none", "reference.num_warmup=500", "reference.num_draws=50")
-    full_search += ("reference.max_integration_steps=64",)
     for objective in OBJECTIVES:
-        settings = (*sampler, f"vi.objective={objective}")
-        name = f"cone/{objective}"
+        settings, name = (*sampler, f"vi.objective={objective}"), f"cone/{objective}"
         common = {"problem": "cone", "preset": size.operator_preset}
-        beside = (*SPLIT, *full) if objective == OBJECTIVES[0] else ()
-        searched = (*beside, *full_search) if beside else ()
-        runs.append(StudyRun(name, settings=(*settings, *fixed, *beside), with_figures=True, **common))
+        is_first = objective == OBJECTIVES[0]
+        full = (*FULL_HMC, "reference.thin=1", f"reference.num_draws={length}") if is_first else ()
+        full_search = (*full, *_search_of_full(500, 64), "reference.num_draws=50") if is_first else ()
+        runs.append(StudyRun(name, settings=(*settings, *fixed, *full), with_figures=True, **common))
         runs.append(
-            StudyRun(f"cone/step_{objective}", settings=(*settings, *search, *searched), fit_from=name, **common)
+            StudyRun(f"cone/step_{objective}", settings=(*settings, *search, *full_search), fit_from=name, **common)
         )
     return runs
 
 
+def operator_runs(preset: Preset) -> list[StudyRun]:
+    """Both operators: Burgers at the first threshold, and the cone."""
+    at_first = [run for run in burgers_runs(preset) if run.name.rpartition("_")[2] in ("burgers/default", "0.9")]
+    return [*at_first, *cone_runs(preset)]
+
+
+def threshold_runs(preset: Preset) -> list[StudyRun]:
+    """Burgers at every threshold; and the rules on problems that have HMC on all parameters to compare with."""
+    compared_with = [sine_large_runs(preset)[0], cone_default(preset)]
+    compared = [run for problem in ("sine_large", "cone") for run in rule_runs(problem, preset)]
+    return [*burgers_runs(preset), *compared_with, *compared]
+
+
+def figure_runs(preset: Preset) -> list[StudyRun]:
+    """Every problem."""
+    return [*table_1_runs(preset), *sine_large_runs(preset), *operator_runs(preset)]
+
+
 def rule_runs(problem: str, preset: Preset) -> list[StudyRun]:
-    """One chain of runs per seed: a fit, then every rule at every size on it."""
-    size = SIZES[preset]
+    """For each seed one fit, and every rule on it."""
     short = {
         "sine_large": ("hmc.num_warmup=200", "hmc.num_draws=200", "hmc.thin=1", "hmc.max_integration_steps=255"),
         "cone": (
@@ -187,20 +207,24 @@ def rule_runs(problem: str, preset: Preset) -> list[StudyRun]:
             "cone": ("leave_out.num_folds=0", "hmc.num_draws=50", "prediction.num_vi_draws=50"),
         }[problem]
     runs = []
-    for seed in range(size.seeds):
+    for seed in range(SIZES[preset].seeds):
         first = None
-        for threshold in size.rule_thresholds if problem == "sine_large" else size.rule_thresholds[:1]:
-            for rule in RULES:
-                name = f"{problem}/rules/seed_{seed}/{threshold:g}_{rule}"
-                settings = (*short, f"seed={seed}", f"selection.threshold={threshold:g}", f"selection.rank_by={rule}")
-                own = "quick" if preset == "quick" else "default"
-                runs.append(StudyRun(name, problem, own, settings, fit_from=first))
-                first = first or name
+        for rule in RULES:
+            name = rule_run_name(problem, rule, seed)
+            selection = (f"selection.threshold={RULE_THRESHOLD:g}", f"selection.rule={rule}")
+            own = "quick" if preset == "quick" else "default"
+            runs.append(StudyRun(name, problem, own, (*short, f"seed={seed}", *selection), fit_from=first))
+            first = first or name
     return runs
 
 
+def rule_run_name(problem: str, rule: str, seed: int) -> str:
+    """Name of the run of a rule."""
+    return f"{problem}/rules/seed_{seed}/{RULE_THRESHOLD:g}_{rule}"
+
+
 def robustness_runs(preset: Preset) -> list[StudyRun]:
-    """sine_large with other noise and other amounts of data, under both objectives, as far as the scores."""
+    """sine_large with other noise and other amounts of data, under both objectives: fit, scores and selection."""
     cases = [(noise, USUAL_POINTS) for noise in NOISES] + [(USUAL_NOISE, points) for points in NUMBERS_OF_POINTS]
     return [
         robustness_run(preset, objective, noise, points, seed)
@@ -215,4 +239,4 @@ def robustness_run(preset: Preset, objective: str, noise_std: float, num_points:
     name = f"sine_large/robustness/{objective}/noise_{noise_std:g}_points_{num_points}_seed_{seed}"
     own = {"elbo": "default", "published": "paper"}[objective] if preset == "paper" else "quick"
     settings = (f"seed={seed}", f"problem.noise_std={noise_std:g}", f"problem.num_points={num_points}")
-    return StudyRun(name, "sine_large", own, (*settings, f"vi.objective={objective}"), only_chosen=True)
+    return StudyRun(name, "sine_large", own, (*settings, f"vi.objective={objective}"), ends_after_selection=True)

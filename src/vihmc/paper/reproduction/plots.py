@@ -1,4 +1,4 @@
-"""Figures that no single run has: several problems, several thresholds, several fits in one."""
+"""Figures that compare runs: problems, thresholds, rules and fits."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -11,16 +11,16 @@ from matplotlib.ticker import LogLocator, NullFormatter
 from vihmc.fit.result import FitHistory
 from vihmc.report.formats import SUPERSCRIPTS
 from vihmc.report.style import BLUE, GREEN, GREY, ORANGE, RED, few_large_numbers, finish, fit_loss
-from vihmc.selection.rules import captured_share
+from vihmc.selection.rules import captured_share, count_for
 
 SERIES = ((BLUE, "-"), (ORANGE, "--"), (GREEN, "-."), (RED, ":"), (GREY, (0, (5, 1, 1, 1, 1, 1))))
-"""Colour and style of lines, told apart by either."""
+"""Colour and style of lines; either alone tells them apart."""
 NUM_STDS = 3
 NUM_BINS = 40
 
 
 class FitAndScores(NamedTuple):
-    """A fit and what was made of it, for one picture or one number."""
+    """A fit, its scores and the selected parameters."""
 
     mean: np.ndarray
     std: np.ndarray
@@ -29,7 +29,7 @@ class FitAndScores(NamedTuple):
 
     @property
     def captured(self) -> np.ndarray:
-        """Share of all scores that the n largest hold."""
+        """Share of the total score of the n largest, for every n."""
         return captured_share(self.scores)
 
 
@@ -43,7 +43,7 @@ class Fields(NamedTuple):
 
 
 class Training(NamedTuple):
-    """A fit as it went."""
+    """History of a fit."""
 
     history: FitHistory
     loss_name: str
@@ -74,11 +74,11 @@ def captured_curves(scores: Mapping[str, np.ndarray], threshold: float) -> Figur
     figure = Figure(figsize=(9, 6), layout="constrained")
     for axes, (name, values) in zip(figure.subplots(2, 2).flat, scores.items(), strict=False):
         share = captured_share(values)
-        kept = int(np.sum(share <= threshold + 1e-12))
+        num_selected = count_for(values, threshold)
         marker = "o" if values.size < 20 else ""
         axes.plot(np.arange(1, values.size + 1), share, color=BLUE, marker=marker, label="captured share")
         axes.axhline(threshold, color=GREY, linestyle=":", label=f"threshold {threshold:g}")
-        axes.axvline(kept, color=RED, linestyle="--", label=f"{kept:,} of {values.size:,}")
+        axes.axvline(num_selected, color=RED, linestyle="--", label=f"{num_selected:,} of {values.size:,}")
         axes.set(
             xlabel="Number of parameters, most sensitive first", ylabel="Share of Σ S²", ylim=(0, 1.04), title=name
         )
@@ -111,20 +111,21 @@ def uncertainty_over_x(fields: Mapping[str, Fields]) -> Figure:
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
     for (color, style), (name, field) in zip(SERIES, fields.items(), strict=False):
-        label = "random, size of 0.3" if name == "random" else f"threshold {name}"
-        axes.plot(field.positions, field.std.mean(axis=0), color=color, linestyle=style, linewidth=2, label=label)
+        axes.plot(
+            field.positions, field.std.mean(axis=0), color=color, linestyle=style, linewidth=2, label=_title(name)
+        )
     axes.set(
         xlabel="x",
         ylabel="Mean epistemic std of u(x, t = 1)",
         yscale="log",
-        title="Uncertainty of the subsets over x",
+        title="Uncertainty over x",
     )
     figure.legend(loc="outside lower center", ncols=3)
     return finish(figure)
 
 
 def one_function(fields: Mapping[str, Fields], names: Sequence[str]) -> Figure:
-    """One function under several selections, with bands: that of the median error under the first."""
+    """One function under several selections, with bands: the one with the median error under the first."""
     first = fields[names[0]]
     errors = np.linalg.norm(first.mean - first.truth, axis=1) / np.linalg.norm(first.truth, axis=1)
     index = int(np.argsort(errors)[len(errors) // 2])
@@ -139,12 +140,15 @@ def one_function(fields: Mapping[str, Fields], names: Sequence[str]) -> Figure:
         axes.plot(field.positions, mean, color="black", linewidth=1.8, label="mean")
         axes.plot(field.positions, field.truth[index], color=RED, linestyle="--", linewidth=1.6, label="truth")
         error = np.linalg.norm(mean - field.truth[index]) / np.linalg.norm(field.truth[index])
-        title = "random, size of 0.3" if name == "random" else f"threshold {name}"
-        axes.set(xlabel="x", title=f"{title}\nrelative L2 at t = 1: {error:.1%}")
+        axes.set(xlabel="x", title=f"{_title(name)}\nrelative L2 at t = 1: {error:.1%}")
     grid[0].set_ylabel("u(x, t = 1)")
     handles, labels = grid[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
     return finish(figure)
+
+
+def _title(name: str) -> str:
+    return "random, size of 0.3" if name == "random" else f"threshold {name}"
 
 
 def rule_errors(cases: Mapping[str, Mapping[str, Sequence[float]]]) -> Figure:
@@ -158,7 +162,7 @@ def rule_errors(cases: Mapping[str, Mapping[str, Sequence[float]]]) -> Figure:
                 [np.median(values)], [row], "|", color="black", markersize=24, markeredgewidth=2.5, label="median"
             )
         axes.set_yticks(range(len(rules)), rules.keys())
-        axes.set(xlabel="RMS log std ratio to full HMC", xscale="log", title=title)
+        axes.set(xlabel="RMS log ratio of std to HMC on all", xscale="log", title=title)
         axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5)))
         axes.xaxis.set_major_formatter("{x:g}")
         axes.xaxis.set_minor_formatter(NullFormatter())
@@ -191,7 +195,7 @@ def robustness(cases: Mapping[str, Mapping[str, FitAndScores]], title: str) -> F
 
 
 def _density(values: np.ndarray, together: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Density of some values on a range that holds all, by Gaussians of Silverman's width."""
+    """Gaussian kernel density with Silverman's bandwidth, on a range for all of `together`."""
     low, high = together.min(), together.max()
     margin = 0.1 * (high - low)
     positions = np.linspace(low - margin, high + margin, 200)

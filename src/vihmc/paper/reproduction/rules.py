@@ -1,4 +1,4 @@
-"""Rules of selection against full HMC, where the truth is known: which parameters to keep, at equal numbers."""
+"""Selection rules at equal numbers of parameters, compared with HMC on all parameters."""
 
 import math
 from typing import Any, NamedTuple
@@ -6,21 +6,22 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vihmc.paper.reproduction import plots
-from vihmc.paper.reproduction.plans import RULE_TITLES, RULES, SIZES
-from vihmc.paper.reproduction.study import Picture, Preset, Section, Table
-from vihmc.paper.reproduction.workshop import Stored
+from vihmc.paper.reproduction.plans import RULE_THRESHOLD, RULE_TITLES, RULES, SIZES, rule_run_name
+from vihmc.paper.reproduction.runs import FinishedRun
+from vihmc.paper.reproduction.study import Picture, Preset, Section, Table, show_range
 from vihmc.runs.evaluation import HMC, VIHMC, rms
 
-COLUMNS = ("kept by", "std error", "mean error", "95 % band holds", "CRPS", "worst R-hat")
+PROBLEMS = ("sine_large", "cone")
+COLUMNS = ("rule", "std error", "mean error", "95 % band coverage", "CRPS", "worst R-hat")
 
 
 class Errors(NamedTuple):
-    """What one run is worth.
+    """How far one run is from HMC on all parameters.
 
     Attributes:
         std_error: RMS of the log ratio of its predictive std to that of HMC on all parameters.
         mean_error: RMS distance of its mean from that of HMC on all parameters.
-        coverage: Share of the truth in its 95 % bands; of the cone, with the noise, as its truth is measured.
+        coverage: Share of the truth in its 95 % bands; of the cone with the noise, as its targets are observations.
         crps: Continuous ranked probability score against the truth.
         rhat: The worst of its predictions.
     """
@@ -32,23 +33,23 @@ class Errors(NamedTuple):
     rhat: float
 
 
-def build(runs: dict[str, Stored], preset: Preset) -> Section:
+def build(runs: dict[str, FinishedRun], preset: Preset) -> Section:
     """Tables and a figure for `sine_large` and the cone."""
-    size = SIZES[preset]
-    cases = [("sine_large", threshold) for threshold in size.rule_thresholds]
-    cases += [("cone", threshold) for threshold in size.rule_thresholds[:1]]
+    num_seeds = SIZES[preset].seeds
     blocks: list[Any] = [
-        "Chains on the kept parameters against HMC on all of them. *std error* is the RMS log ratio of the "
-        "predictive std to that of full HMC, *mean error* the RMS distance of the means, both over all validation "
-        f"outputs; medians over {size.seeds} seeds of fit and chains, with smallest and largest. Every rule keeps as "
+        "HMC on selected parameters, compared with HMC on all parameters. *std error* is the RMS log ratio of the "
+        "predictive stds, *mean error* the RMS distance of the predictive means, both over all validation outputs: "
+        f"median over {num_seeds} seeds of fit and chains, smallest and largest in brackets. Every rule selects as "
         "many parameters as the paper's score does at the threshold."
     ]
     numbers, pictures = {}, {}
-    for problem, threshold in cases:
-        found = {rule: _errors(runs, problem, threshold, rule, size.seeds) for rule in RULES}
-        kept = _num_selected(runs, problem, threshold, size.seeds)
-        title = f"{problem} at {threshold:g}, {_range(kept)} kept"
-        numbers[f"{problem} {threshold:g}"] = {"num_selected": kept} | {
+    for problem in PROBLEMS:
+        found = {rule: _errors(runs, problem, rule, num_seeds) for rule in RULES}
+        num_selected = [
+            runs[rule_run_name(problem, RULES[0], seed)].summary["num_selected"] for seed in range(num_seeds)
+        ]
+        title = f"{problem} at {RULE_THRESHOLD:g}, {show_range(num_selected)} selected"
+        numbers[f"{problem} {RULE_THRESHOLD:g}"] = {"num_selected": num_selected} | {
             rule: [error._asdict() for error in errors] for rule, errors in found.items()
         }
         pictures[title] = {RULE_TITLES[rule]: [error.std_error for error in errors] for rule, errors in found.items()}
@@ -57,27 +58,32 @@ def build(runs: dict[str, Stored], preset: Preset) -> Section:
             Table(COLUMNS, [(RULE_TITLES[rule], *_cells(errors)) for rule, errors in found.items()]),
         ]
         blocks.append(_order(found))
-    references = {problem: runs[f"{problem}/default"].summary["reference"] for problem in ("sine_large", "cone")}
+    references = {problem: runs[f"{problem}/default"].summary["reference"] for problem in PROBLEMS}
     said = (
         f"{name}: {chains['num_chains']} × {chains['num_draws']} draws, worst R-hat {_worst_rhat(chains):.2f}"
         for name, chains in references.items()
     )
     blocks += [
-        f"The reference, HMC on all parameters: {'; '.join(said)}. Where its R-hat is far from 1 it is no truth yet, "
-        "and distances to it only tell rules apart that differ by much.",
-        Picture("rules", "Distance of the predictive std from that of full HMC: a dot per seed, a bar at the median."),
+        f"The reference, HMC on all parameters: {'; '.join(said)}. Where its R-hat is far from 1 the reference has not "
+        "converged, and only large differences between rules are meaningful.",
+        Picture(
+            "rules", "RMS log ratio of the predictive std to that of HMC on all parameters. Dots: seeds; bars: medians."
+        ),
     ]
     return Section(
-        "Which parameters? Against full HMC", blocks, figures={"rules": plots.rule_errors(pictures)}, numbers=numbers
+        "Selection rules and HMC on all parameters",
+        blocks,
+        figures={"rules": plots.rule_errors(pictures)},
+        numbers=numbers,
     )
 
 
-def _errors(runs: dict[str, Stored], problem: str, threshold: float, rule: str, seeds: int) -> list[Errors]:
+def _errors(runs: dict[str, FinishedRun], problem: str, rule: str, num_seeds: int) -> list[Errors]:
     keys = ("mean", "epistemic_std")
     reference = runs[f"{problem}/default"].predictions(*(f"{HMC}.{key}" for key in keys))
     errors = []
-    for seed in range(seeds):
-        run = runs[_name(problem, threshold, rule, seed)]
+    for seed in range(num_seeds):
+        run = runs[rule_run_name(problem, rule, seed)]
         ours, predictive = run.predictions(*(f"{VIHMC}.{key}" for key in keys)), run.summary["predictive"]
         ratio = np.log(ours[f"{VIHMC}.epistemic_std"] / reference[f"{HMC}.epistemic_std"])
         distance = ours[f"{VIHMC}.mean"] - reference[f"{HMC}.mean"]
@@ -88,7 +94,7 @@ def _errors(runs: dict[str, Stored], problem: str, threshold: float, rule: str, 
 
 
 def _worst_rhat(chains: dict[str, Any]) -> float:
-    """Infinite, which JSON has no word for, where a prediction never changed."""
+    """Infinite where a prediction never changed; JSON has no number for that."""
     rhat = chains["diagnostics"]["rhat_max"]
     return math.inf if rhat is None else rhat
 
@@ -99,20 +105,7 @@ def _order(found: dict[str, list[Errors]]) -> str:
         RULE_TITLES[rule]: float(np.median([error.std_error for error in errors])) for rule, errors in found.items()
     }
     ordered = sorted(medians, key=lambda title: medians[title])
-    return f"By the median error of the std: {', then '.join(ordered)}."
-
-
-def _num_selected(runs: dict[str, Stored], problem: str, threshold: float, seeds: int) -> list[int]:
-    return [runs[_name(problem, threshold, RULES[0], seed)].summary["num_selected"] for seed in range(seeds)]
-
-
-def _name(problem: str, threshold: float, rule: str, seed: int) -> str:
-    return f"{problem}/rules/seed_{seed}/{threshold:g}_{rule}"
-
-
-def _range(values: list[int]) -> str:
-    low, high = min(values), max(values)
-    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+    return f"From the smallest median std error to the largest: {', '.join(ordered)}."
 
 
 def _cells(errors: list[Errors]) -> list[str]:

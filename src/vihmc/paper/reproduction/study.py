@@ -1,4 +1,4 @@
-"""What a study is made of: the runs it needs, and the section of the page that it makes of them."""
+"""A study: the runs it needs, and the sections of the page that it makes of them."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -9,12 +9,10 @@ from typing import Any, Literal, NamedTuple
 from matplotlib.figure import Figure
 
 Preset = Literal["paper", "quick"]
-RUNS = "runs"
-"""Folder of the runs, below that of a preset."""
-
-
-PAPERS_RULE = {"rank_by": "sensitivity", "rule": "at_most"}
-"""What a reproduction keeps parameters by unless its settings say otherwise, whatever the preset."""
+EMPTY = "–"
+"""A cell without a number."""
+PAPERS_RULE = {"rule": "sensitivity"}
+"""Selection of every run of a study unless its own settings say otherwise, whatever the preset."""
 
 
 class StudyRun(NamedTuple):
@@ -26,7 +24,7 @@ class StudyRun(NamedTuple):
         preset: As in ``--preset``.
         settings: As in ``--set``.
         fit_from: Name of the run whose fit is used.
-        only_chosen: Whether to stop after fit, scores and selection.
+        ends_after_selection: Whether it has no chains: fit, scores and selection only.
         with_figures: Whether it has figures and a report of its own.
     """
 
@@ -35,7 +33,7 @@ class StudyRun(NamedTuple):
     preset: str = "default"
     settings: tuple[str, ...] = ()
     fit_from: str | None = None
-    only_chosen: bool = False
+    ends_after_selection: bool = False
     with_figures: bool = False
 
     @property
@@ -49,7 +47,7 @@ class StudyRun(NamedTuple):
             words += ["--set", setting]
         if self.fit_from is not None:
             words += ["--fit-from", self.fit_from]
-        return shlex.join(words) + ("  # as far as the scores" if self.only_chosen else "")
+        return shlex.join(words) + ("  # fit, scores and selection only" if self.ends_after_selection else "")
 
 
 class Table(NamedTuple):
@@ -62,6 +60,13 @@ class Table(NamedTuple):
         """The table as Markdown: the first column is words, the others numbers."""
         ruler = ["---"] + ["---:"] * (len(self.columns) - 1)
         return "\n".join("| " + " | ".join(cells) + " |" for cells in (self.columns, ruler, *self.rows))
+
+
+class Picture(NamedTuple):
+    """A figure on the page: its name, and a caption."""
+
+    name: str
+    caption: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,14 +82,13 @@ class Section:
     """
 
     title: str
-    blocks: list["str | Table | Picture"]
+    blocks: list[str | Table | Picture]
     figures: Mapping[str, Figure] = field(default_factory=dict)
     copied: Mapping[str, Path] = field(default_factory=dict)
     numbers: Mapping[str, Any] = field(default_factory=dict)
 
 
-class Picture(NamedTuple):
-    """A figure on the page: its name, and a caption that says what is to be seen."""
-
-    name: str
-    caption: str
+def show_range(values: Sequence[int]) -> str:
+    """Smallest and largest of some counts, or the one that all are."""
+    low, high = min(values), max(values)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
