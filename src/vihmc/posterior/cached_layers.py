@@ -2,10 +2,10 @@ r"""The posterior of a DeepONet on a subspace: whatever no selected parameter to
 
 Three things make the force cheap, and none changes it:
 
-- **Frozen layers.** Below the first layer with a selected parameter all activations are constants. A side with nothing selected
-  enters by its Gram matrix alone (:mod:`vihmc.posterior.pairs`).
-- **Blocks.** The parameters that matter form a network within the network. Neurons are put in an order where the selected
-  weights of a layer fill its upper left block, and only that block of the weight gradient is computed.
+- **Frozen layers.** Below the first layer with a selected parameter all activations are constants. A side without
+  selected parameters enters by its Gram matrix alone (:mod:`vihmc.posterior.pairs`).
+- **Blocks.** The parameters that matter form a network within the network. Neurons are put in an order where the
+  selected weights of a layer fill its upper left block, and only that block of the weight gradient is computed.
 - **Chunks.** The trunk runs forth and back on some thousand locations at a time, which stay in the processor's cache.
   That is possible since the gradient of the trunk needs nothing of the other locations:
   :math:`\partial E/\partial T = T\,(B^\top B) - R\,(L^\top B) + c\,\mathbf 1(\mathbf 1^\top B)`, row by row.
@@ -344,7 +344,7 @@ def _unflatten(layout: ParamLayout, leaves: list[Array]) -> Params:
 def _orders(
     model: DeepONet, layout: ParamLayout, is_selected: dict[str, np.ndarray]
 ) -> tuple[list[np.ndarray], tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]]:
-    """Put neurons in an order in which selected weights come first; return that of every leaf's scalars, and the blocks."""
+    """Order neurons so that selected weights come first; return the order of every leaf's scalars, and the blocks."""
     order_of = {"bias": np.arange(1)}
     blocks = []
     for side, network in zip(_SIDES, (model.branch, model.trunk), strict=True):

@@ -283,8 +283,8 @@ def _check_model(model: Any, layout: ParamLayout, inputs: Inputs, targets: Array
     if not np.array_equal(first, second, equal_nan=True):
         difference = np.nanmax(np.abs(first - second))
         raise InputError(
-            f"`apply` must return the same outputs for the same arguments, got outputs that differ by {difference:.3g}. "
-            "Switch dropout and other randomness off."
+            f"`apply` must return the same outputs for the same arguments, got outputs that differ by {difference:.3g}."
+            " Switch dropout and other randomness off."
         )
 
 

@@ -101,7 +101,7 @@ def scaled_product(
     scale: Float[Array, " selected"],
     vector: Float[Array, " selected"],
 ) -> Float[Array, " selected"]:
-    r"""Multiply a vector by :math:`s\, J^\top W J\, s / \text{noise\_std}^2`, with J of the selected parameters alone."""
+    r"""Multiply a vector by :math:`s\, J^\top W J\, s / \text{noise\_std}^2`, with J of the selected parameters."""
     tangent = jnp.zeros_like(theta).at[selected].set(scale * vector)
     return scale * posterior.gauss_newton_product(theta, tangent).astype(vector.dtype)[selected]
 

@@ -1,7 +1,8 @@
 r"""What a gradient costs, as far as it depends on which layers of an operator have selected parameters.
 
-Layers below the first selected one are computed once (:mod:`vihmc.posterior.cached_layers`). With n rows through a network, functions or
-locations, and its first selected parameter in layer `start`, a gradient takes about
+Layers below the first selected one are computed once (:mod:`vihmc.posterior.cached_layers`). With
+n rows through a network, functions or locations, and its first selected parameter in layer `start`, a gradient takes
+about
 
 .. math:: \sum_{l \ge \text{start}} 6\, n\, \text{width}_l\, \text{width}_{l+1}
 

@@ -4,8 +4,8 @@ r"""The posterior of a DeepONet on all pairs of functions and locations.
     \log p(\theta \mid D) = \log N(\theta; 0, \mathrm{prior\_std}^2)
     + \sum_{u, x} \log N(y(u, x);\, b_\theta(u) \cdot t_\theta(x) + c,\ \mathrm{noise\_std}^2) + \mathrm{const}
 
-The networks run on every function and on every location once, never on every pair (:mod:`vihmc.posterior.pairs`). With a
-selection, whatever no selected parameter touches is computed once (:mod:`vihmc.posterior.cached_layers`).
+The networks run on every function and on every location once, never on every pair (:mod:`vihmc.posterior.pairs`).
+With a selection, whatever no selected parameter touches is computed once (:mod:`vihmc.posterior.cached_layers`).
 """
 
 from collections.abc import Callable
@@ -235,7 +235,7 @@ class OperatorPosterior(Posterior):
         return frozen_layers(self.model, self.layout, num_functions=num_functions, num_locations=num_locations)
 
     def gauss_newton_product(self, theta: Vector, tangent: Vector) -> Vector:
-        r"""Multiply a vector by :math:`J^\top W J / \text{noise\_std}^2`; where every pair was observed once, in Gram form.
+        r"""Multiply a vector by :math:`J^\top W J / \text{noise\_std}^2`; in Gram form if each pair was observed once.
 
         A change of the product :math:`B T^\top + c` is :math:`\dot B T^\top + B \dot T^\top + \dot c`, and what goes
         back to B is that times T: Gram matrices are all that is needed of the other side, and no field is formed.

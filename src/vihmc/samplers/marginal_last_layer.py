@@ -1,8 +1,9 @@
 r"""The output layer, integrated out (the marginalised last layer).
 
 A network is linear in its last layer, so given everything below it the posterior of that layer is Gaussian, and its
-integral is known. With the features :math:`\Phi` that enter it (and a column of ones for the bias), its selected entries
-:math:`w = \text{prior\_std}\, v` and the contribution of the frozen entries subtracted from the targets, in units of the noise
+integral is known. With the features :math:`\Phi` that enter it (and a column of ones for the bias), its selected
+entries :math:`w = \text{prior\_std}\, v`, and the contribution of the frozen entries subtracted from the targets, in
+units of the noise
 
 .. math::
     r = \frac{y - \Phi_{frozen} w_{frozen}}{\text{noise\_std}}, \qquad
@@ -57,7 +58,7 @@ class MarginalLastLayer:
 
     @classmethod
     def of(cls, posterior: Posterior, selected: Subspace) -> "MarginalLastLayer | None":
-        """Integrate out what is selected of the last layer; None where that cannot be done, or leaves nothing to sample."""
+        """Integrate the selected part of the output layer out; None where that cannot be done or leaves nothing."""
         posterior, log_units = without_units(posterior)
         if not suits_vectorised_chains(posterior):
             return None
@@ -70,13 +71,13 @@ class MarginalLastLayer:
         return cls(posterior, log_units, selected, Subspace.of(below, selected.center), jnp.asarray(integrated))
 
     def log_density(self) -> LogDensity:
-        """The log density of what is selected below the last layer, with everything else that :class:`Posterior` counts."""
+        """The log density of the selected parameters below the output layer, normalised like that of the posterior."""
         return self.below.restrict_vectorised(Partial(_log_density, self))
 
     def complete(
         self, positions: Float[np.ndarray, "chains draws below"], rng_key: Key, *, start: int = 0
     ) -> np.ndarray:
-        """Draw a last layer for every draw of what is below: (chain, draw, selected). The first draw is number `start`."""
+        """Draw an output layer for every draw of the layers below it; the first draw is number `start`."""
         num_chains, num_draws = positions.shape[:2]
         # A key per chain and draw, so that more draws leave those before them as they are.
         chains, draws = (numbers.ravel() for numbers in np.indices((num_chains, num_draws)))

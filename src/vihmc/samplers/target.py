@@ -89,7 +89,8 @@ class Target:
             log_density, initial_var = whitening.log_density(log_density), jnp.ones_like(initial_var)
             positions, to_position = whitening.to_coordinates(positions), whitening.to_position
         if config.chains_at_once == "all":
-            positions = distribute_chains(positions, at_least=MIN_CHAINS if isinstance(log_density, VectorisedDensity) else 1)
+            at_least = MIN_CHAINS if isinstance(log_density, VectorisedDensity) else 1
+            positions = distribute_chains(positions, at_least=at_least)
         return cls(log_density, positions, initial_var, to_position, marginal, subspace, frozen)
 
     def finish(

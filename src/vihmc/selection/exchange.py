@@ -1,12 +1,11 @@
-r"""Stage 2½, our own rule where there are few enough parameters: take away instead of adding, and exchange.
+r"""Backward elimination and exchange, where there are few enough parameters.
 
-Choosing one after the other cannot know what comes later. Two remedies, with what :mod:`vihmc.selection.search` has: begin with
-all parameters and take away the one that is missed least, where dropping i from S lowers the variance of every
-prediction by
+Greedy addition cannot know what comes later. Two remedies, in the notation of :mod:`vihmc.selection.search`: begin with
+all parameters and remove the least important one, where removing i from S lowers the variance of every prediction by
 
 .. math:: \frac{r_i(x)^2}{1 - |\hat a_i|^2}
 
-and exchange: add the best one, drop the one that is missed least, as long as that is an improvement. All in float64,
+and exchange: add the best, remove the least important, as long as that is an improvement. All in float64,
 because a parameter that the data know well has :math:`|\hat a_i|^2` next to one.
 """
 

@@ -65,8 +65,8 @@ def select(
     _check_count(count, values.size)
     if count == 0:
         raise InputError(
-            f"`selection.threshold` must select at least one parameter, got {config.threshold}: the largest score alone "
-            f"is {values.max() / values.sum():.3f} of the total. Raise it, or set selection.count."
+            f"`selection.threshold` must select at least one parameter, got {config.threshold}: the largest score "
+            f"alone is {values.max() / values.sum():.3f} of the total. Raise it, or set selection.count."
         )
     if config.rule == "random":
         if rng_key is None:

@@ -1,18 +1,18 @@
-r"""Stage 2½, our own rule: add the parameter that helps the predicted error bars most, and again.
+r"""Greedy selection: add the parameter that improves the error bars most, and again.
 
-What a choice is judged by is how far its error bars are from those of all parameters, as the linear model has it: the
-mean square of the log ratio of stds,
+A set S is judged by how far its predictive stds are from those of all parameters, in the linear model: the mean square
+of the log ratio of stds,
 
 .. math:: \frac{1}{n} \sum_x \big(\tfrac12 \log (v_S(x) / v(x))\big)^2
 
-which minds the prediction that is worst off more than the mean of the shares does. With what :mod:`vihmc.selection.linear_model`
-defines, adding parameter i to S raises the variance of every prediction by
+which weighs the worst predictions more than the mean captured share does. In the notation of
+:mod:`vihmc.selection.linear_model`, adding parameter i to S raises the variance of every prediction by
 
 .. math:: \frac{r_i(x)^2}{1 + |\hat a_i|^2}, \qquad
     r = b - b_S (I + A_S^\top A_S)^{-1} A_S^\top A, \quad \hat A = (I + A_S A_S^\top)^{-1/2} A
 
-Both are selected up to date for all parameters at once: one product and one update of rank one per parameter. Where
-thousands are selected, several are added at a time: the best of a pool of candidates, one after the other among
+Both are updated for all parameters at once: one product and one update of rank one per parameter. Where thousands are
+selected, several are added at a time: the best of a pool of candidates, one after the other among
 themselves, and then one update of their rank for all the others. Where there are very many parameters, the pool are
 those that help most to first order, after the first few.
 """
