@@ -13,9 +13,9 @@ from rich.progress import BarColumn, TaskID, TextColumn
 from rich.progress import Progress as Bars
 from rich.table import Table
 
+from vihmc.checkpointing import Observer
 from vihmc.errors import InputError
 from vihmc.fit.result import FitInfo
-from vihmc.checkpointing import Observer
 from vihmc.runs.directory import is_being_written
 from vihmc.runs.files import load_json, save_json
 from vihmc.samplers.kernel import StepInfo
@@ -103,7 +103,11 @@ class RunObserver(Observer):
                 self.seconds |= earlier["seconds"]
                 self.peak_memory_gb |= earlier["peak_memory_gb"]
                 self._earlier = earlier["stage"] or {}
-        columns = (TextColumn(f"{{task.description:<{TITLE_WIDTH}}}"), BarColumn(bar_width=10), TextColumn("{task.fields[words]}"))
+        columns = (
+            TextColumn(f"{{task.description:<{TITLE_WIDTH}}}"),
+            BarColumn(bar_width=10),
+            TextColumn("{task.fields[words]}"),
+        )
         self._bars = Bars(*columns, console=console) if console.is_terminal else None
         self._task: TaskID | None = None
         self._stage: StageProgress | None = None

@@ -123,14 +123,16 @@ def resume_run(path: Path, *, any_version: bool, console: Console, brief: bool =
 def extend_run(path: Path, *, num_draws: int, reference: bool, any_version: bool, console: Console) -> None:
     """Add draws to each chain of a run; the result is that of a run with so many draws from the beginning."""
     if num_draws < 1:
-        raise InputError(f"`draws` must be at least 1, got {num_draws}. It is the number of draws to add to each chain.")
+        raise InputError(
+            f"`draws` must be at least 1, got {num_draws}. It is the number of draws to add to each chain."
+        )
     config = read_config(path)
     stage, sampler = ("reference", config.reference_sampler) if reference else ("hmc", config.hmc)
     if reference and not config.reference.enabled:
         raise InputError(f"`reference` must be part of the run to be extended, got {path}, which ran without it.")
     with locked(path), _in_one_sentence(path):
         if not (path / "summary.json").exists():
-            raise InputError(f"`directory` must hold a finished run, got {path}; finish it with: vihmc resume {path}.")
+            raise InputError(f"`directory` must hold a finished run, got {path}. Finish it with: vihmc resume {path}")
         problem = build_problem(config.problem)
         check_unchanged(path, problem, any_version=any_version)
         check_whole(path)
@@ -187,7 +189,9 @@ def _in_one_sentence(path: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        raise Interrupted(f"interrupted; everything up to the last checkpoint is stored. Resume with: vihmc resume {path}") from None
+        raise Interrupted(
+            f"interrupted; everything up to the last checkpoint is stored. Resume with: vihmc resume {path}"
+        ) from None
     except OSError as error:
         raise InputError(
             f"`{path}` must be writable and have free space, got: {error.strerror or error}. Everything up to the last "

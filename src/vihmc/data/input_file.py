@@ -7,7 +7,6 @@ import numpy as np
 
 from vihmc.data.data_file import DataFile, read_data_file
 from vihmc.data.problem import Problem
-from vihmc.posterior.operator import OperatorPosterior
 
 INPUT_NAMES = ("inputs", "X")
 FUNCTION_NAMES = ("functions", "branch_in", "inputs")
@@ -22,7 +21,7 @@ def read_inputs(problem: Problem, path: Path, argument: str) -> np.ndarray:
 def find_inputs(problem: Problem, file: DataFile) -> tuple[np.ndarray, np.ndarray | None]:
     """Find inputs, and locations of an operator, by the names that they had in training."""
     names = problem.input_names
-    if isinstance(problem.posterior, OperatorPosterior):
+    if problem.locations is not None:
         locations = next((name for name in LOCATION_NAMES if name in file.arrays), None)
         return _get(file, FUNCTION_NAMES), None if locations is None else file.get(locations, "inputs")
     if names and (file.is_table or set(names) <= set(file.arrays)):

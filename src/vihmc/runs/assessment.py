@@ -8,13 +8,13 @@ import numpy as np
 
 from vihmc import predict as prediction
 from vihmc.config.method import SamplerConfig
+from vihmc.data import Problem
 from vihmc.diagnostics.convergence import Convergence, Transitions, assess, describe_transitions
 from vihmc.diagnostics.modes import Modes, everyone, find_modes
-from vihmc.samplers.third_stage import Sampled
-from vihmc.data import Problem
-from vihmc.posterior.subspace import Subspace
-from vihmc.types import Inputs
 from vihmc.diagnostics.verdict import Evidence, Verdict, judge
+from vihmc.posterior.subspace import Subspace
+from vihmc.samplers.third_stage import Sampled
+from vihmc.types import Inputs
 
 _NUM_ASSESSED = 256
 """Convergence is assessed for this many predictions and weights at most, evenly spread."""

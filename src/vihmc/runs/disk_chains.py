@@ -14,8 +14,8 @@ import numpy as np
 import zarr
 from zarr.codecs import ZstdCodec
 
-from vihmc.runs import files
 from vihmc.errors import InputError
+from vihmc.runs import files
 from vihmc.runs.pace import Pace
 from vihmc.samplers.chains import PER_DRAW, ChainJournal, Chains, DrawsState, Totals
 

@@ -10,23 +10,23 @@ import jax.numpy as jnp
 import numpy as np
 
 from vihmc import predict as prediction
-from vihmc.runs.assessment import ChainsResult, assess_chains
-from vihmc.runs.config import RunConfig
-from vihmc.fit.result import FitResult
-from vihmc.runs.leave_out import LeftOut, choose_folds, leave_out
-from vihmc.posterior.mean_field import MeanField
 from vihmc.checkpointing import Observer
-from vihmc.pipeline import Inference, fit_and_select, infer
-from vihmc.samplers.chains import Journal
-from vihmc.samplers.third_stage import Sampled, check_sampler, sample_subspace
-from vihmc.selection.second_stage import Selected
-from vihmc.posterior.checks import Validation, check_validation
-from vihmc.predict import Prediction
 from vihmc.data import Problem
 from vihmc.data.input_file import read_inputs
 from vihmc.data.problem import Folds
-from vihmc.selection.sensitivity import frozen_share
+from vihmc.fit.result import FitResult
+from vihmc.pipeline import Inference, fit_and_select, infer
+from vihmc.posterior.checks import Validation
+from vihmc.posterior.mean_field import MeanField
 from vihmc.posterior.subspace import Subspace, whole_space
+from vihmc.predict import Prediction
+from vihmc.runs.assessment import ChainsResult, assess_chains
+from vihmc.runs.config import RunConfig
+from vihmc.runs.leave_out import LeftOut, choose_folds, leave_out
+from vihmc.samplers.chains import Journal
+from vihmc.samplers.third_stage import Sampled, check_sampler, sample_subspace
+from vihmc.selection.second_stage import Selected
+from vihmc.selection.sensitivity import frozen_share
 
 VI, VIHMC, HMC = "VI", "VI-HMC", "HMC"
 _STREAM_REFERENCE, _STREAM_VI_DRAWS, _STREAM_START = 1001, 1002, 1003  # away from those that the pipeline splits off

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from vihmc.errors import InputError
 from vihmc.runs import files
 from vihmc.runs.disk_chains import COORDINATES, STORES, DiskChains, open_arrays, reading
-from vihmc.errors import InputError
-from vihmc.samplers.chains import Journal
 from vihmc.runs.pace import Pace
 from vihmc.runs.stage_files import STAGES, load_fit, load_selected
+from vihmc.samplers.chains import Journal
 
 MANY_NAMES = 10_000
 

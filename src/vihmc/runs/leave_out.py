@@ -11,18 +11,18 @@ import jax.numpy as jnp
 import numpy as np
 
 from vihmc import predict as prediction
+from vihmc.checkpointing import Observer
 from vihmc.data import Problem
 from vihmc.data.problem import Folds
 from vihmc.errors import InputError
-from vihmc.checkpointing import Observer
 from vihmc.pipeline import infer
 from vihmc.posterior.checks import Validation
 from vihmc.posterior.density import Posterior
 from vihmc.posterior.subspace import Subspace, whole_space
-from vihmc.types import Inputs
 from vihmc.predict import Prediction
 from vihmc.runs.config import RunConfig
 from vihmc.samplers.chains import Journal
+from vihmc.types import Inputs
 
 _STREAM_FOLDS = 1004
 

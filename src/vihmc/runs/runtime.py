@@ -2,8 +2,8 @@
 
 import jax
 
-from vihmc.runs.config import RunConfig
 from vihmc.devices import use_cores
+from vihmc.runs.config import RunConfig
 
 
 def configure_jax(config: RunConfig) -> None:

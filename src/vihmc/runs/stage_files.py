@@ -5,11 +5,11 @@ from pathlib import Path
 import jax.numpy as jnp
 
 from vihmc.errors import InputError
-from vihmc.runs.files import check_has, load_arrays, reason, save_arrays
 from vihmc.fit.result import FitHistory, FitResult
-from vihmc.selection.second_stage import Selected
-from vihmc.selection.linear_model import Captured
 from vihmc.posterior.mean_field import Bound, MeanField
+from vihmc.runs.files import check_has, load_arrays, reason, save_arrays
+from vihmc.selection.linear_model import Captured
+from vihmc.selection.second_stage import Selected
 from vihmc.selection.sensitivity import Scores
 
 _CONVERGED = {None: -1, False: 0, True: 1}
