@@ -44,13 +44,13 @@ def test_a_good_run_is_trusted_and_its_slowest_prediction_named():
 @pytest.mark.parametrize(
     ("changes", "level", "words"),
     [
-        ({"rhat": [1, np.nan, 1]}, Level.DO_NOT, "predictions are not finite at x = 0.5. Increase hmc.target_acceptance"),
+        ({"rhat": [1, np.nan, 1]}, Level.DO_NOT, "predictions are not finite at x = 0.5. Increase hmc.target"),
         ({"ess_bulk": 0, "rhat": np.inf}, Level.DO_NOT, "all draws of every prediction are equal. Increase hmc.target"),
         (
             {"bad_chains": {2: "it stands still"}},
             Level.DO_NOT,
-            "chain 2 failed (it stands still). Increase hmc.target_acceptance from 0.8 to 0.9, or drop such chains with "
-            "hmc.drop_bad_chains=true.",
+            "chain 2 failed (it stands still). Increase hmc.target_acceptance from 0.8 to 0.9, or drop such chains "
+            "with hmc.drop_bad_chains=true.",
         ),
         (
             {"bad_chains": {2: "it stands still"}, "dropped": True, "numbers": (0, 1, 3)},
@@ -81,7 +81,8 @@ def test_a_good_run_is_trusted_and_its_slowest_prediction_named():
         (
             {"longest_share": 0.8, "rhat": 1.2},
             Level.DO_NOT,
-            "80 % of their trajectories reached the maximum length. Increase hmc.max_integration_steps from 1023 to 2047",
+            "80 % of their trajectories reached the maximum length. Increase hmc.max_integration_steps from 1023 to "
+            "2047",
         ),
         (
             {"rhat": [1, 1.2, 1], "ess_bulk": [500, 40, 500]},
@@ -140,6 +141,6 @@ def test_the_remedy_fits_the_settings_and_the_stage():
     )
     short = judge("hmc", evidence(rhat=np.nan, ess_bulk=np.nan), SamplerConfig(num_draws=2))
     assert short.sentence == (
-        "Do not trust these error bars: chains of 2 retained draws are too short to judge. Increase hmc.num_draws from 2 "
-        "to 400."
+        "Do not trust these error bars: chains of 2 retained draws are too short to judge. Increase hmc.num_draws from "
+        "2 to 400."
     )

@@ -77,9 +77,7 @@ def run(
     ] = None,
     threshold: Annotated[
         float | None,
-        typer.Option(
-            help="Share to capture, in (0, 1]: of the variance with predictive, else of the total score."
-        ),
+        typer.Option(help="Share to capture, in (0, 1]: of the variance with predictive, else of the total score."),
     ] = None,
     target_inputs: Annotated[
         str | None,

@@ -52,7 +52,7 @@ class StageProgress:
         return STAGE_TITLES.get(self.name, self.name)
 
     def update(self, done: int, note: str) -> None:
-        """Take the next report. The first one marks the end of compilation, and where an interrupted run had stopped."""
+        """Take the next report. The first marks the end of compilation, and where an interrupted run had stopped."""
         self.done, self.note = done, note
         self._first = self._first or (time.monotonic(), done)
 
@@ -103,11 +103,8 @@ class RunObserver(Observer):
                 self.seconds |= earlier["seconds"]
                 self.peak_memory_gb |= earlier["peak_memory_gb"]
                 self._earlier = earlier["stage"] or {}
-        columns = (
-            TextColumn(f"{{task.description:<{TITLE_WIDTH}}}"),
-            BarColumn(bar_width=10),
-            TextColumn("{task.fields[words]}"),
-        )
+        title = TextColumn(f"{{task.description:<{TITLE_WIDTH}}}")
+        columns = (title, BarColumn(bar_width=10), TextColumn("{task.fields[words]}"))
         self._bars = Bars(*columns, console=console) if console.is_terminal else None
         self._task: TaskID | None = None
         self._stage: StageProgress | None = None

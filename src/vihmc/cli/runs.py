@@ -123,9 +123,7 @@ def resume_run(path: Path, *, any_version: bool, console: Console, brief: bool =
 def extend_run(path: Path, *, num_draws: int, reference: bool, any_version: bool, console: Console) -> None:
     """Add draws to each chain of a run; the result is that of a run with so many draws from the beginning."""
     if num_draws < 1:
-        raise InputError(
-            f"`draws` must be at least 1, got {num_draws}. It is the number of draws to add to each chain."
-        )
+        raise InputError(f"`draws` must be at least 1, got {num_draws}. It is the number of draws added to each chain.")
     config = read_config(path)
     stage, sampler = ("reference", config.reference_sampler) if reference else ("hmc", config.hmc)
     if reference and not config.reference.enabled:

@@ -39,8 +39,8 @@ STAND_IN = (
     "not compare with the paper's."
 )
 NO_FILES = (
-    f"The published data files were not given (--data or {VARIABLE}). The synthetic stand-in is used instead; its growth "
-    "rates are computed once, in about half a minute."
+    f"The published data files were not given (--data or {VARIABLE}). The synthetic stand-in is used instead; its "
+    "growth rates are computed once, in about half a minute."
 )
 TABLE_FILE = "cone-growth-1.npz"
 """The table of growth rates on disk; its number changes when the physics or its settings do."""

@@ -168,9 +168,7 @@ def check_unchanged(path: Path, problem: Problem, *, any_version: bool = False) 
     """Refuse to resume where the draws would not be those of an uninterrupted run."""
     begun = read_begun(path)
     if begun["data_sha256"] != fingerprint(problem):
-        raise InputError(
-            f"`data` must be the same as when the run in {path} began, got different values. Nothing was changed."
-        )
+        raise InputError(f"`data` must be the same as when the run in {path} began, got different values.")
     if any_version:
         return
     for name, now in _flat(_place()).items():

@@ -187,9 +187,7 @@ class StoredRun:
 
     def _check_locations(self, locations: Any) -> Array:
         if self.problem.locations is None:
-            raise InputError(
-                f"`locations` must be left out for {self.problem.name}, which is not an operator, got some."
-            )
+            raise InputError(f"`locations` must be left out for {self.problem.name}, which is no operator, got some.")
         return check_inputs_like("locations", locations, self.problem.locations)
 
     def _in_units(self, predicted: Prediction) -> Prediction:
