@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from vihmc.data.starter import starter_toml
-
+from vihmc.cli.starter import starter_toml
 from vihmc.config.files import read_toml
 from vihmc.data import build_problem, resolve_problem
 from vihmc.data.columns import choose_names, load_regression
@@ -101,18 +100,18 @@ def test_separators_and_missing_headers(separator):
     [
         ("", "it must hold rows of numbers, got an empty file."),
         ("a,b\n", "it must hold rows of numbers below the names, got none."),
-        ("a,b\n1,2\n\n3,x\n", "it must hold finite numbers, got 'x', no number, in column 'b' on line 4."),
+        ("a,b\n1,2\n\n3,x\n", "it must hold finite numbers, got 'x', not a number, in column 'b' on line 4."),
         ("a,b\n1,\n", "it must hold finite numbers, got an empty cell, in column 'b' on line 2."),
         ("a,b\nnan,1\n", "it must hold finite numbers, got 'nan', not finite, in column 'a' on line 2."),
         ("a,b\n1,-inf\n", "it must hold finite numbers, got '-inf', not finite, in column 'b' on line 2."),
         ("a,b\n1,1e999\n", "it must hold finite numbers, got '1e999', not finite, in column 'b' on line 2."),
-        ("a,b\n1,1_0\n", "it must hold finite numbers, got '1_0', no number, in column 'b' on line 2."),
+        ("a,b\n1,1_0\n", "it must hold finite numbers, got '1_0', not a number, in column 'b' on line 2."),
         ("a,b\n1\n", "it must have 2 cells in every row, one per column, got 1 on line 2."),
         ("a,b\n1,2,3\n", "it must have 2 cells in every row, one per column, got 3 on line 2."),
         ("a,b,a\n1,2,3\n", "it must name every column differently, got 'a' twice."),
         ("a,,c\n1,2,3\n", "it must name every column in printable letters, got '' for column 1."),
         ('"a\nb",c\n1,2\n', r"it must name every column in printable letters, got 'a\nb' for column 0."),
-        ('a,b\n1,"2\n3,4\n', "it must hold finite numbers, got '2\\n3,4', no number, in column 'b' on line 3."),
+        ('a,b\n1,"2\n3,4\n', "it must hold finite numbers, got '2\\n3,4', not a number, in column 'b' on line 3."),
     ],
 )
 def test_a_wrong_table_is_one_sentence(text, message):
@@ -161,9 +160,13 @@ def test_a_file_is_known_by_its_checksum(tmp_path):
         ("a.csv", b"\xff\xfe1", "`data` must be a readable .csv, .npz or .mat file, got"),
         ("a.npz", b"PK\x03\x04broken", "`data` must be a readable .csv, .npz or .mat file, got"),
         ("a.mat", b"broken", "`data` must be a readable .csv, .npz or .mat file, got"),
-        ("a.mat", b"MATLAB 7.3 MAT-file".ljust(124) + b"\x00\x02IM" + b"\x89HDF\r\n", "MATLAB's version 7 or older"),
+        (
+            "a.mat",
+            b"MATLAB 7.3 MAT-file".ljust(124) + b"\x00\x02IM" + b"\x89HDF\r\n",
+            "must be a MATLAB file of version 7 or older",
+        ),
         ("a.csv", None, "`data` must be a readable .csv, .npz or .mat file, got"),
-        ("a.csv", b"a,b\n1,x\n", "got 'x', no number, in column 'b' on line 2."),
+        ("a.csv", b"a,b\n1,x\n", "got 'x', not a number, in column 'b' on line 2."),
     ],
 )
 def test_a_file_that_cannot_be_read_is_one_sentence(tmp_path, name, content, message):
@@ -202,7 +205,7 @@ def test_vectors_integers_and_real_complex_numbers_are_columns(tmp_path, suffix)
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"X": np.ones((3, 2)), "y": np.ones(4)}, "must have as many rows of inputs as of targets, got"),
+        ({"X": np.ones((3, 2)), "y": np.ones(4)}, "must have equally many rows of inputs and targets, got"),
         (
             {"X": np.ones((3, 2)), "y1": np.ones(3)},
             r"`problem.targets` must name arrays of .*got 'y'\. Did you mean 'y1'",
@@ -321,7 +324,7 @@ def test_constant_columns_keep_their_unit_and_are_named(x64, tmp_path):
     rows = np.insert(table(), 1, 0.1, axis=1)
     file = write_csv(tmp_path / "a.csv", rows, ("pressure", "fixed", "angle", "temperature"))
     problem = build_problem(MLPConfig(data_file=file))
-    assert problem.notice == "Constant in all training rows, hence centred but not scaled: 'fixed'."
+    assert problem.notice == "Columns that are constant in the training data are centred but not scaled: 'fixed'."
     described = problem.data_description["inputs"]
     assert described["constant"] == ["fixed"]
     assert described["stds"][1] == 1
@@ -517,7 +520,7 @@ def test_an_operator_from_an_npz_file(x64, tmp_path):
     (tmp_path / "my.toml").write_text(starter_toml("deeponet", tmp_path / "plate.npz"))
     sizes = ("branch_hidden=[8]", "trunk_hidden=[8]", "latent_size=6")
     adam = ("vi.optimizer=adam", "vi.learning_rate=1e-2", "vi.initial_std=1e-2", "vi.map_steps=400")
-    short = ("hmc.step_size=1e-3", "hmc.num_warmup=0", "hmc.trajectory=fixed", "hmc.num_integration_steps=5")
+    short = ("hmc.step_size=1e-3", "hmc.num_warmup=0", "hmc.num_integration_steps=5")
     config = config_of(tmp_path / "my.toml", *(f"problem.{size}" for size in sizes), *adam, *short)
     problem = build_problem(config.problem)
     found = infer(problem.posterior, config, initial_params=problem.initial_params(jax.random.key(0)))
@@ -564,7 +567,7 @@ def test_the_file_to_start_from_knows_the_data(tmp_path, csv_file):
     np.savez(tmp_path / "b.npz", y=np.ones(4), X=np.ones((4, 2)))
     assert problem_of("mlp", tmp_path / "b.npz")["targets"] == ["y"]
     np.savez(tmp_path / "c.npz", a=np.ones((4, 2)))
-    with pytest.raises(InputError, match="`data` must hold at least two arrays with as many rows"):
+    with pytest.raises(InputError, match="`data` must hold at least two arrays with the same number of rows"):
         starter_toml("mlp", tmp_path / "c.npz")
     with pytest.raises(InputError, match="`data` must hold functions"):
         starter_toml("deeponet", tmp_path / "c.npz")

@@ -36,9 +36,7 @@ def evidence(**changes):
 def test_a_good_run_is_trusted_and_its_slowest_prediction_named():
     level, sentence = judge("hmc", evidence(ess_bulk=[2000, 800, 1500]), SamplerConfig())
     assert level == Level.TRUST
-    assert sentence == (
-        "Trust these error bars. Slowest prediction: x = 0.5, R-hat 1.005, bulk ESS 800, tail ESS 900."
-    )
+    assert sentence == ("Trust these error bars. Slowest prediction: x = 0.5, R-hat 1.005, bulk ESS 800, tail ESS 900.")
 
 
 @pytest.mark.parametrize(

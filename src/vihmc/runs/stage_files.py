@@ -27,7 +27,7 @@ def load_selected(file: Path) -> Selected:
     """Load a second stage.
 
     Raises:
-        InputError: If the file is damaged or something else.
+        InputError: If the file is damaged or holds something else.
     """
     arrays = load_arrays(file)
     check_has(file, arrays, ("values", "standard_error", "selected"))
@@ -52,7 +52,7 @@ def load_fit(file: Path) -> FitResult:
     """Load a first stage.
 
     Raises:
-        InputError: If the file is damaged or something else.
+        InputError: If the file is damaged or holds something else.
     """
     arrays = load_arrays(file)
     names = [f"history_{name}" for name in FitHistory._fields]
@@ -68,8 +68,8 @@ def load_fit(file: Path) -> FitResult:
             is_laplace=bool(arrays["is_laplace"]),
         )
     except (TypeError, ValueError, KeyError) as error:
-        raise InputError(f"`{file}` must hold a fit, got something else: {reason(error)}.") from None
+        raise InputError(f"`{file}` must hold a fit, got invalid contents: {reason(error)}.") from None
 
 
 STAGES = {"fit": ("vi.npz", load_fit, save_fit), "selected": ("scores.npz", load_selected, save_selected)}
-"""Stages that are kept as a whole: their file, and how it is read and written."""
+"""Stages that are stored when they end: their file, and how it is read and written."""
