@@ -167,7 +167,7 @@ def test_one_chain_of_one_draw_still_ends_well(command):
 def test_a_small_operator_whole(command, tmp_path, monkeypatch):
     monkeypatch.setenv("VIHMC_CACHE", str(tmp_path / "cache"))
     short = ("--set", "vi.map_steps=1000", "--set", "vi.num_steps=1500", "--set", "hmc.max_integration_steps=20")
-    code, out, err = command("run", "burgers", *QUICK, *short, "--out", "first")
+    code, _, err = command("run", "burgers", *QUICK, *short, "--out", "first")
     assert (code, err) == (0, "")
     summary = json.loads((tmp_path / "first" / "summary.json").read_text())
     assert summary["num_params"] == 2961

@@ -4,6 +4,7 @@ import itertools
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from vihmc.config.files import merge, parse_override, read_toml, to_toml
 from vihmc.data.registry import PRESETS, known_kinds
 from vihmc.errors import InputError

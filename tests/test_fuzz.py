@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from vihmc.cli import runs
 from vihmc.cli.app import main
 from vihmc.config.files import read_toml, to_toml

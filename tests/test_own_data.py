@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from vihmc.cli.starter import starter_toml
 from vihmc.config.files import read_toml
 from vihmc.data import build_problem, resolve_problem
@@ -281,13 +282,13 @@ def test_the_split_is_disjoint_and_depends_on_its_seed_alone():
 
 def test_predictions_are_in_the_units_of_the_file(x64, csv_file):
     problem = build_problem(MLPConfig(data_file=csv_file, hidden=(4,)))
-    posterior, network = problem.posterior, problem.posterior.apply.__self__.network
+    posterior, network = problem.posterior, problem.posterior.model.network
     x, y = np.asarray(posterior.inputs), np.asarray(posterior.targets)
     assert len(x) == 24
     params = network.init(jax.random.key(0))
     inside = np.asarray(network.apply(params, jnp.asarray((x - x.mean(axis=0)) / x.std(axis=0))))
     by_hand = y.mean() + y.std() * inside
-    np.testing.assert_allclose(posterior.apply(params, posterior.inputs), by_hand, rtol=1e-12)
+    np.testing.assert_allclose(posterior.model.apply(params, posterior.inputs), by_hand, rtol=1e-12)
     np.testing.assert_allclose(posterior.noise_std, 0.1 * y.std())
     theta = posterior.layout.ravel(params)
     residual = (y - by_hand) / float(posterior.noise_std)
@@ -317,7 +318,7 @@ def test_a_change_of_units_changes_units_alone(x64, tmp_path, csv_file):
 def test_without_standardisation_the_network_sees_the_data(x64, csv_file):
     posterior = build_problem(MLPConfig(data_file=csv_file, hidden=(), standardise=False)).posterior
     params = {"layers": [{"weight": jnp.array([[0.0], [2.0]]), "bias": jnp.array([1.0])}]}
-    np.testing.assert_allclose(posterior.apply(params, posterior.inputs)[:, 0], 2 * posterior.inputs[:, 1] + 1)
+    np.testing.assert_allclose(posterior.model.apply(params, posterior.inputs)[:, 0], 2 * posterior.inputs[:, 1] + 1)
 
 
 def test_constant_columns_keep_their_unit_and_are_named(x64, tmp_path):
@@ -328,7 +329,7 @@ def test_constant_columns_keep_their_unit_and_are_named(x64, tmp_path):
     described = problem.data_description["inputs"]
     assert described["constant"] == ["fixed"]
     assert described["stds"][1] == 1
-    assert np.all(np.isfinite(problem.posterior.apply.__self__.inputs(problem.posterior.inputs)))
+    assert np.all(np.isfinite(problem.posterior.model.inputs(problem.posterior.inputs)))
     assert build_problem(MLPConfig(data_file=write_csv(tmp_path / "b.csv", table()))).notice is None
 
 
@@ -507,7 +508,7 @@ def test_a_run_from_a_csv_file(x64, tmp_path, csv_file):
     (tmp_path / "my.toml").write_text(starter_toml("mlp", tmp_path / "wing.csv"))
     config = config_of(tmp_path / "my.toml", "problem.hidden=[6]", "problem.noise_std=0.5")
     result = run_problem(build_problem(config.problem), config)
-    assert isinstance(result.problem.posterior.apply.__self__, Standardised)
+    assert isinstance(result.problem.posterior.model, Standardised)
     for method in result.methods.values():
         # Far better than the mean of the targets, whose error is their std of 8.
         assert np.sqrt(np.mean((method.prediction.mean - result.problem.validation_targets) ** 2)) < 4
