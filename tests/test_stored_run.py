@@ -143,6 +143,6 @@ def test_draws_are_added_to_a_finished_run(command, finished, tmp_path):
     assert summaries[0]["predictive"] == summaries[1]["predictive"]
     assert summaries[0]["hmc"]["num_draws"] == 35
     code, out, _ = command("resume", "run")
-    assert (code, "is finished" in out) == (0, True)
+    assert (code, "run is already finished. To add draws: vihmc extend run --draws N" in out) == (0, True)
     code, _, err = command("extend", "run", "--draws", 0)
     assert (code, err) == (2, "vihmc: `draws` must be at least 1, got 0.\n")

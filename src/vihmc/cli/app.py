@@ -282,7 +282,7 @@ for command in entry_points(group="vihmc.commands"):
 
 def main() -> None:
     """Run the command; bad input ends it with one sentence and exit code 2."""
-    from vihmc.devices import give_back_large_arrays
+    from vihmc.cli.memory import give_back_large_arrays
     from vihmc.errors import InputError, Interrupted
 
     give_back_large_arrays()

@@ -55,7 +55,8 @@ def _sentence(model: type[BaseModel], error: ValidationError) -> str:
     name = ".".join(path) or model.__name__
     if first["type"] == "extra_forbidden":
         *section, unknown = map(str, first["loc"])  # whatever was written, which may be no identifier
-        return f"`{'.'.join([*section, unknown])}` is not a known setting.{nearest(unknown, _fields_at(model, section))}"
+        name = ".".join([*section, unknown])
+        return f"`{name}` is not a known setting.{nearest(unknown, _fields_at(model, section))}"
     if first["type"] == "value_error":
         cause = first["ctx"]["error"]
         # A section has already said its sentence; what is missing is where in the tree the section is.
