@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vihmc.cli.runs import _with_draws
 from vihmc.config.files import merge, parse_override, read_toml, to_toml
 from vihmc.data.registry import PRESETS, known_kinds
 from vihmc.errors import InputError
@@ -96,6 +97,15 @@ def test_none_unsets_a_setting():
     config = build_config(load_preset("burgers", "paper"), overrides=["hmc.step_size=none"])
     assert config.hmc.step_size is None
     assert build_config(load_preset("burgers", "paper")).hmc.step_size == 2e-4
+
+
+def test_an_extended_run_leaves_the_other_chains_as_long_as_they_were():
+    config = build_config(load_preset("sine_small"), overrides=["hmc.num_draws=20", "reference.enabled=true"])
+    longer = _with_draws(config, "hmc", 35)
+    assert (longer.hmc.num_draws, longer.reference_sampler.num_draws) == (35, config.reference_sampler.num_draws)
+    longer = _with_draws(config, "reference", 35)
+    assert (longer.hmc.num_draws, longer.reference_sampler.num_draws) == (20, 35)
+    assert longer.reference.enabled
 
 
 def test_other_samplers_inherit_from_hmc_what_is_not_given(tmp_path):

@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import math
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +22,7 @@ from vihmc.data.columns import choose_names, load_regression
 from vihmc.data.csv_columns import parse_csv
 from vihmc.data.data_file import read_data_file
 from vihmc.data.own_data import split_rows
+from vihmc.data.problem import Folds
 from vihmc.data.settings import DeepONetConfig, MLPConfig
 from vihmc.errors import InputError
 from vihmc.models.features import Scaling, is_constant
@@ -28,6 +30,9 @@ from vihmc.models.standardised import Standardised
 from vihmc.pipeline import infer
 from vihmc.runs.config import build_config, load_preset
 from vihmc.runs.evaluation import run_problem
+from vihmc.runs.journal import RunJournal
+from vihmc.runs.stage_files import load_fit, load_selected
+from vihmc.selection.sensitivity import score
 
 SHORT = (
     "vi.map_steps=200",
@@ -528,6 +533,31 @@ def test_an_operator_from_an_npz_file(x64, tmp_path):
     truth = np.asarray(problem.validation_targets)
     mean = found.predict(problem.validation_inputs, observations=False).mean
     assert np.sqrt(np.mean((mean - truth) ** 2)) < 0.5 * truth.std()
+
+
+def test_leave_out_runs_select_at_the_target_inputs(x64, tmp_path, npz_file):
+    """The scores of a fold are those at the target inputs, which differ from those at the training inputs."""
+    target = 10 * operator_arrays(3, seed=1)["branch_in"]
+    np.savez(tmp_path / "target.npz", functions=target)
+    sizes = ("branch_hidden=[4]", "trunk_hidden=[4]", "latent_size=2", f"data_file={npz_file}", "model_dtype=float64")
+    overrides = [f"problem.{size}" for size in sizes] + ["vi.map_steps=20", "vi.num_steps=20", "vi.record_every=20"]
+    overrides += ["vi.num_bound_samples=2", "vi.optimizer=adam", "hmc.step_size=1e-3", "hmc.num_warmup=0"]
+    overrides += ["hmc.num_draws=4", "hmc.num_chains=2", "hmc.num_integration_steps=2", "prediction.num_vi_draws=5"]
+    overrides += [f"selection.target_inputs={tmp_path / 'target.npz'}", "selection.rule=sensitivity"]
+    config = build_config(load_preset("deeponet", "quick"), overrides=[*overrides, "leave_out.num_folds=2"])
+    problem = build_problem(config.problem)
+    posterior = problem.posterior
+    number = np.arange(len(posterior.targets)) % 2
+    folds = Folds(number, np.ones(posterior.targets.shape), {})
+    journal = RunJournal(tmp_path / "run", param_names=problem.param_names)
+    run_problem(replace(problem, fold=lambda _: folds), config, journal=journal)
+    for part in (".", "parts/fold-0", "parts/fold-1"):
+        q = load_fit(tmp_path / "run" / part / "vi.npz").q
+        found = load_selected(tmp_path / "run" / part / "scores.npz").scores.values
+        expected = score(posterior, q.mean, q.std, jnp.asarray(target)).values
+        np.testing.assert_allclose(found, expected, rtol=1e-9)
+        at_training = score(posterior, q.mean, q.std, posterior.inputs).values
+        assert not np.allclose(at_training, expected, rtol=0.1)
 
 
 @pytest.mark.parametrize("kind", ["mlp", "deeponet"])

@@ -339,7 +339,7 @@ def _data_setting(data: Path | None) -> dict[str, str]:
     if not data.exists():
         from vihmc.errors import InputError
 
-        raise InputError(f"`data` must be an existing file or folder, got {data}.")
+        raise InputError(f"`data` must be a file or a folder that exists, got {data}.")
     return {"data_dir" if data.is_dir() else "data_file": str(data)}
 
 

@@ -34,7 +34,7 @@ def reproduce(
     from vihmc.paper.reproduction.reproduce import reproduce as make
 
     if data is not None and not data.is_dir():
-        raise InputError(f"`data` must be an existing folder, got {data}. It holds the cone's data files.")
+        raise InputError(f"`data` must be a folder that exists, got {data}. It holds the cone's data files.")
     use_cores()
     written = make(what, preset=preset, out=out, page=page, data_dir=data, console=Console())
     print(f"Wrote {written}.")
