@@ -4,7 +4,7 @@ The posterior of a fold has the shapes of that of all data, with weight zero for
 that programs are compiled once.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -59,7 +59,7 @@ def leave_out(
 
     Parameters are selected at the same `target_inputs` as in the run itself.
     """
-    posterior = problem.posterior
+    posterior: Any = problem.posterior  # one that can be reweighted: only such problems have folds
     weights = np.ones(posterior.targets.shape) if posterior.weights is None else np.asarray(posterior.weights)
     number, parts = folds.number, []
     settings = config.model_copy(update={"hmc": config.leave_out_sampler})

@@ -75,7 +75,8 @@ def as_table(
     if problem.locations is None:
         rows, targets = inputs, _names(problem.target_names, np.shape(predicted.mean)[1:], "y")
     else:
-        rows, targets = _pairs(problem, len(inputs), problem.locations if locations is None else locations), ("",)
+        where = np.asarray(problem.locations if locations is None else locations)
+        rows, targets = _pairs(problem, len(inputs), where), ("",)
     values = {
         f"{target}_{name}" if len(targets) > 1 else name: column
         for index, target in enumerate(targets)
@@ -96,7 +97,6 @@ def _statistics(predicted: Prediction, num_rows: int, target: int) -> dict[str, 
 
 def _pairs(problem: Problem, num_functions: int, locations: np.ndarray) -> pd.DataFrame:
     """A row per function and location, functions first."""
-    locations = np.asarray(locations)
     names = _names(problem.input_names, locations.shape[1:], "coordinate")
     pairs = pd.DataFrame(np.tile(locations, (num_functions, 1)), columns=list(names))
     pairs.insert(0, "function", np.repeat(np.arange(num_functions), len(locations)))

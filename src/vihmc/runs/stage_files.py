@@ -1,6 +1,8 @@
 """The first two stages of a run as files: ``vi.npz`` and ``scores.npz``."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import jax.numpy as jnp
 
@@ -71,5 +73,8 @@ def load_fit(file: Path) -> FitResult:
         raise InputError(f"`{file}` must hold a fit, got invalid contents: {reason(error)}.") from None
 
 
-STAGES = {"fit": ("vi.npz", load_fit, save_fit), "selected": ("scores.npz", load_selected, save_selected)}
+STAGES: dict[str, tuple[str, Callable[[Path], Any], Callable[..., None]]] = {
+    "fit": ("vi.npz", load_fit, save_fit),
+    "selected": ("scores.npz", load_selected, save_selected),
+}
 """Stages that are stored when they end: their file, and how it is read and written."""
