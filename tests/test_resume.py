@@ -27,7 +27,7 @@ from vihmc.samplers import sample
 
 SHORT = ["vi.map_steps=40", "vi.num_steps=60", "vi.record_every=20", "vi.num_bound_samples=4"]
 SHORT += ["prediction.num_vi_draws=10", "prediction.observation_quantiles=false"]
-SMALL = ["hmc.num_chains=2", "hmc.num_warmup=100", "hmc.num_draws=25"]
+SMALL = ["hmc.num_chains=2", "hmc.num_warmup=100", "hmc.num_draws=130"]
 SMALL += ["hmc.max_integration_steps=7"]
 REFERENCE = ["reference.enabled=true", "reference.start=prior"]
 CASES = {
@@ -110,7 +110,7 @@ def test_a_run_broken_off_at_commit_after_commit_is_the_same_run(tmp_path, monke
         broken = None
         for attempt in range(40):  # noqa: B007
             with monkeypatch.context() as patch:
-                Fuse(patch, 4)
+                Fuse(patch, 2)
                 try:
                     broken = run(tmp_path / "broken", problem, config)
                 except Killed:
@@ -122,7 +122,7 @@ def test_a_run_broken_off_at_commit_after_commit_is_the_same_run(tmp_path, monke
         for method, result in whole.methods.items():
             np.testing.assert_array_equal(result.prediction.mean, broken.methods[method].prediction.mean)
         chains = broken.inference.sampled.all_chains
-        assert chains.positions.shape[:2] == (config.hmc.num_chains, 25)
+        assert chains.positions.shape[:2] == (config.hmc.num_chains, 130)
 
 
 def test_chains_that_forget_where_they_were_are_noticed(tmp_path, monkeypatch):
@@ -140,7 +140,7 @@ def test_chains_that_forget_where_they_were_are_noticed(tmp_path, monkeypatch):
         monkeypatch.setattr(vihmc.runs.files, "load_tree", forget)
         for _ in range(40):
             with monkeypatch.context() as patch:
-                Fuse(patch, 4)
+                Fuse(patch, 2)
                 try:
                     run(tmp_path / "broken", problem, config)
                 except Killed:
@@ -153,7 +153,7 @@ def draw(linear_gaussian, journal, num_draws):
     config = SamplerConfig(num_chains=2, num_warmup=100, num_draws=num_draws)
     starts = jnp.zeros((2, 5))
     density = linear_gaussian.posterior.log_density
-    return sample(density, starts, config, jax.random.key(0), initial_var=jnp.ones(5), journal=journal)
+    return sample(density, starts, config, jax.random.key(0), initial_var=jnp.ones(5), journal=journal, chunk_size=7)
 
 
 def test_more_draws_are_those_of_a_longer_run(x64, tmp_path, linear_gaussian):

@@ -241,7 +241,7 @@ def monitor_table(path: Path) -> Table:
     state = "running" if written else "finished" if finished else f"interrupted; resume with: vihmc resume {path}"
     table = Table(title=f"{path}: {state}", title_justify="left", caption_justify="left")
     for name in ("stage", "progress", "rate", "time left", "time", ""):
-        table.add_column(name, justify="left" if name in ("stage", "") else "right")
+        table.add_column(name, justify="left" if name in ("stage", "") else "right", no_wrap=name != "")
     if not (path / "progress.json").exists():
         table.caption = "No progress has been reported yet."
         return table

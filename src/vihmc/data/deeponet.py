@@ -106,7 +106,8 @@ def pose(config: DeepONetConfig, training: OperatorData, validation: OperatorDat
 
 def _column_names(config: DeepONetConfig, num_sensors: int, num_coordinates: int) -> tuple[tuple[str, ...], ...]:
     """Names of sensors, of coordinates, and of the field."""
-    coordinates = config.coordinates or tuple(f"{config.locations}[{index}]" for index in range(num_coordinates))
+    numbered = tuple(f"{config.locations}[{index}]" for index in range(num_coordinates))
+    coordinates = config.coordinates or (numbered if num_coordinates > 1 else (config.locations,))
     if len(coordinates) != num_coordinates:
         raise InputError(
             f"`problem.coordinates` must name every column of {config.locations}, which are {num_coordinates}, "

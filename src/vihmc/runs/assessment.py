@@ -144,7 +144,8 @@ def _field_places(problem: Problem, functions: np.ndarray, locations: np.ndarray
             panel, point = divmod(location, len(axis.values))
             known = ((panels, panels.values[panel]), (axis, axis.values[point]))
             return ", ".join(f"{one.name} = {value:.4g} {one.unit}" for one, value in known)
-        names = ("t", "x") if problem.grid is not None else [f"coordinate {i}" for i in range(coordinates.shape[1])]
+        numbered = ("t", "x") if problem.grid is not None else [f"coordinate {i}" for i in range(coordinates.shape[1])]
+        names = problem.input_names or numbered
         return ", ".join(f"{name} = {value:.4g}" for name, value in zip(names, coordinates[location], strict=True))
 
     return tuple(
