@@ -5,6 +5,7 @@ import subprocess
 import sys
 from importlib.metadata import entry_points, version
 from pathlib import Path
+from types import SimpleNamespace
 
 import matplotlib.image
 import numpy as np
@@ -13,6 +14,7 @@ import xarray as xr
 from rich.console import Console
 
 import vihmc
+from vihmc.cli import runs
 from vihmc.cli.console import print_outcome
 from vihmc.data.registry import OWN_DATA, known_kinds
 
@@ -278,3 +280,17 @@ def test_the_outcome_in_words():
     assert rough.endswith("Rough estimate: only the leading Gauss–Newton directions were used.")
     perturbed = lines({"captured_variance": None, "hmc": summary["hmc"] | {"frozen": "perturbed_map"}})
     assert perturbed[2].endswith("the error bars include it, by a perturbed MAP for each chain.")
+
+
+def test_a_problem_may_print_a_table_of_its_own(monkeypatch, tmp_path):
+    monkeypatch.setattr(runs, "print_outcome", lambda console, _: console.print("outcome"))
+    console = Console(file=io.StringIO(), width=300)
+    summary = {"num_selected": 5, "verdict": {"sentence": "Trust these error bars."}}
+    problem = SimpleNamespace(result_table=lambda summary: f"published 4, ours {summary['num_selected']}")
+    runs._tell(console, Path("run"), tmp_path / "report.html", summary, problem)
+    assert console.file.getvalue().splitlines() == [
+        "outcome",
+        "published 4, ours 5",
+        "Results are in run; see run/report.html.",
+        "Trust these error bars.",
+    ]
