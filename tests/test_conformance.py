@@ -1,10 +1,9 @@
 """What every kernel has to get right, and what its integrator has to be.
 
-Every kernel of the table runs on a Gaussian with a condition number of 1e4, on a banana and on a mild funnel, each of
+Every kernel runs on a Gaussian with a condition number of 1e4, on a banana and on a mild funnel, each of
 ten dimensions; means, second moments and products have to agree with the exact ones within five Monte Carlo standard
-errors. A right program breaks that with a probability of 6e-7 per number, 3e-4 for the about 550 numbers here, if seeds
-were drawn anew; they are fixed. Unadjusted MCLMC has its documented bias on top. Controls at the end are wrong on
-purpose and have to fail the same test.
+errors. A right program breaks that with a probability of 6e-7 per number, 1e-4 for the about 180 numbers here, if seeds
+were drawn anew; they are fixed. Controls at the end are wrong on purpose and have to fail the same test.
 
 The targets are one function of a few numbers, so that each kernel compiles once for all of them.
 """
@@ -16,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from arviz_stats.base import array_stats
-from blackjax.mcmc.integrators import IntegratorState, isokinetic_mclachlan, velocity_verlet
-from blackjax.mcmc.metrics import LowRankInverseMassMatrix, default_metric
+from blackjax.mcmc.integrators import IntegratorState
+from blackjax.mcmc.metrics import default_metric
 from jax.tree_util import Partial
 
 from vihmc import SamplerConfig
@@ -25,15 +24,10 @@ from vihmc.posterior.shards import ShardedDensity
 from vihmc.samplers import run_chains, sample
 from vihmc.samplers.chains import init_chains
 from vihmc.samplers.hmc import hmc
-from vihmc.samplers.integrators import INTEGRATORS
-from vihmc.samplers.sample import KERNELS
+from vihmc.samplers.integrators import integrator_for
 
 Z_LIMIT = 5.0
-BIAS = {"mclmc": 0.05}
-"""What a kernel may be wrong by, in standard deviations of the quantity itself; the others nothing."""
-ONE_STEP_KERNELS = {"num_warmup": 1000, "num_draws": 1500}
-SETTINGS = {"ghmc": ONE_STEP_KERNELS, "mclmc": ONE_STEP_KERNELS, "adjusted_mclmc": {"jitter": 1.0}}
-"""How a kernel is used where the common settings do not suit it; a new kernel need not be here."""
+KERNELS = get_args(SamplerConfig.model_fields["kernel"].annotation)
 
 DIMENSION = 10
 NUM_CHAINS = 32
@@ -108,15 +102,14 @@ def quantities(target, x):
     return np.concatenate(values, axis=-1), np.concatenate([mean, var, np.zeros(DIMENSION - 1), [skew]])
 
 
-def z_scores(values, exact, *, bias=0.0):
-    """Deviations from the exact expectations beyond a tolerated bias, in units of their MCSE."""
-    deviation = np.abs(values.mean(axis=(0, 1)) - exact) - bias * values.std(axis=(0, 1))
-    return np.maximum(deviation, 0) / array_stats.mcse(values, method="mean", chain_axis=0, draw_axis=1)
+def z_scores(values, exact):
+    """Deviations from the exact expectations, in units of their MCSE."""
+    return np.abs(values.mean(axis=(0, 1)) - exact) / array_stats.mcse(values, method="mean", chain_axis=0, draw_axis=1)
 
 
 def draw(target, *, funnel_std=1.0, jacobian=1.0, **settings):
     common = {"num_chains": NUM_CHAINS, "num_draws": 400, "num_warmup": 400, "target_acceptance": 0.95}
-    config = SamplerConfig(**{"metric": "adapted_low_rank"} | common | settings)
+    config = SamplerConfig(**common | settings)
     var = jnp.asarray(mean_field_var(target))
     starts = jnp.sqrt(var) * jax.random.normal(jax.random.key(99), (NUM_CHAINS, DIMENSION))
     density = log_density(target, funnel_std=funnel_std, jacobian=jacobian)
@@ -130,23 +123,15 @@ def lowest_bfmi(chains):
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.__name__)
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_draws_have_the_exact_moments(x64, kernel, target):
-    result = draw(target, kernel=kernel, **SETTINGS.get(kernel, {}))
-    z = z_scores(*quantities(target, result.chains.positions), bias=BIAS.get(kernel, 0.0))
+    result = draw(target, kernel=kernel)
+    z = z_scores(*quantities(target, result.chains.positions))
     assert np.max(z) < Z_LIMIT
     assert result.chains.is_divergent.mean() < 0.01
-    assert np.all((result.chains.acceptance_rate >= 0) & (result.chains.acceptance_rate <= 1))
+    assert np.all((result.chains.acceptance_rate >= 0) & (result.chains.acceptance_rate <= 1 + 1e-9))
     assert np.all(np.isfinite(result.chains.energy))
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"metric": "dense"},
-        {"metric": "identity", "trajectory": "chees", "jitter": 1.0},
-        {"metric": "adapted", "trajectory": "chees", "jitter": 1.0},
-    ],
-    ids=lambda settings: "-".join(map(str, settings.values())),
-)
+@pytest.mark.parametrize("settings", [{"metric": "q"}, {"metric": "identity", "jitter": 1.0}], ids=str)
 def test_other_metrics_and_lengths_have_the_exact_moments(x64, settings):
     result = draw(gaussian, kernel="hmc", **settings)
     assert np.max(z_scores(*quantities(gaussian, result.chains.positions))) < Z_LIMIT
@@ -162,10 +147,6 @@ def test_a_funnel_that_is_too_narrow_is_noticed(x64, kernel):
     assert lowest_bfmi(chains) < 0.3
 
 
-def test_the_table_is_what_the_settings_offer():
-    assert set(KERNELS) == set(get_args(SamplerConfig.model_fields["kernel"].annotation))
-
-
 # Integrators
 
 
@@ -179,36 +160,24 @@ def euclidean(name, inverse_mass_matrix, num_steps):
     """A map from position and momentum to the end of a trajectory."""
     metric = default_metric(inverse_mass_matrix)
     whole = Partial(banana, None)
+    density = ShardedDensity(Partial(shard_of_banana), 3) if name == "split" else whole
 
     def trajectory(position, momentum):
         state = IntegratorState(position, momentum, *jax.value_and_grad(whole)(position))
-        if name == "split":
-            density = ShardedDensity(Partial(shard_of_banana), 3)
-            state = INTEGRATORS["split"](density, metric.kinetic_energy, num_steps)(state, 0.2)
-        elif name == "leapfrog":
-            state = INTEGRATORS["leapfrog"](whole, metric.kinetic_energy, num_steps)(state, 0.2)
-        else:
-            step = velocity_verlet(whole, metric.kinetic_energy)
-            state, _ = jax.lax.scan(lambda state, _: (step(state, 0.2), None), state, length=num_steps)
+        state = integrator_for(density)(density, metric.kinetic_energy, num_steps)(state, 0.2)
         return state.position, state.momentum
 
     return trajectory
-
-
-def low_rank_metric(dimension):
-    rng = np.random.default_rng(0)
-    directions = np.linalg.qr(rng.normal(size=(dimension, 2)))[0]
-    return LowRankInverseMassMatrix(*map(jnp.asarray, (np.linspace(0.5, 1.5, dimension), directions, [4.0, 0.3])))
 
 
 def start(dimension):
     return jnp.linspace(-1.0, 1.5, dimension), jnp.cos(jnp.arange(dimension, dtype=float))
 
 
-@pytest.mark.parametrize("name", ["leapfrog", "split", "verlet of ghmc"])
+@pytest.mark.parametrize("name", ["leapfrog", "split"])
 def test_trajectories_are_reversible_and_preserve_volume(x64, name):
     position, momentum = start(4)
-    trajectory = jax.jit(euclidean(name, low_rank_metric(4), 5))
+    trajectory = jax.jit(euclidean(name, jnp.linspace(0.5, 4.0, 4), 5))
     there = trajectory(position, momentum)
     back = trajectory(there[0], -there[1])
     assert np.max(np.abs(there[0] - position)) > 0.5
@@ -217,44 +186,6 @@ def test_trajectories_are_reversible_and_preserve_volume(x64, name):
     blocks = jax.jacfwd(trajectory, argnums=(0, 1))(position, momentum)
     determinant = np.linalg.det(np.block([[np.asarray(block) for block in row] for row in blocks]))
     assert abs(determinant - 1) < 1e-8
-
-
-def microcanonical(inverse_mass_matrix, num_steps):
-    whole = Partial(banana, None)
-    step = isokinetic_mclachlan(whole, inverse_mass_matrix)
-
-    def trajectory(position, direction):
-        state = IntegratorState(position, direction, *jax.value_and_grad(whole)(position))
-        state, changes = jax.lax.scan(lambda state, _: step(state, 0.3), state, length=num_steps)
-        return state.position, state.momentum, changes.sum()
-
-    return trajectory
-
-
-def tangents(direction):
-    """An orthonormal basis of what is orthogonal to a direction."""
-    return np.linalg.svd(np.asarray(direction)[None])[2][1:].T
-
-
-def test_microcanonical_trajectories_are_reversible_and_count_their_volume(x64):
-    # Directions live on a sphere, and steps contract or expand volume on positions and sphere. What the kernels report
-    # as kinetic energy is minus the logarithm of that factor; only so is their Metropolis test exact.
-    position, direction = start(4)
-    direction = direction / jnp.linalg.norm(direction)
-    trajectory = jax.jit(microcanonical(low_rank_metric(4), 5))
-    *there, kinetic_change = trajectory(position, direction)
-    *back, kinetic_change_back = trajectory(there[0], -there[1])
-    assert np.max(np.abs(there[0] - position)) > 0.5
-    assert abs(np.linalg.norm(there[1]) - 1) < 1e-12
-    np.testing.assert_allclose(back[0], position, atol=1e-9)
-    np.testing.assert_allclose(-back[1], direction, atol=1e-9)
-    assert abs(kinetic_change + kinetic_change_back) < 1e-9
-    blocks = jax.jacfwd(lambda *state: trajectory(*state)[:2], argnums=(0, 1))(position, direction)
-    (along, across), (turn, spin) = [[np.asarray(block) for block in row] for row in blocks]
-    before, after = tangents(direction), tangents(there[1])
-    _, log_volume = np.linalg.slogdet(np.block([[along, across @ before], [after.T @ turn, after.T @ spin @ before]]))
-    assert abs(kinetic_change) > 0.1
-    assert abs(log_volume + kinetic_change) < 1e-8
 
 
 # Controls
@@ -268,10 +199,10 @@ def drop_repeated(draws):
 
 
 def test_dropping_rejected_draws_fails(x64):
-    settings = {"kernel": "hmc", "step_size": 1.4, "trajectory": "fixed", "num_integration_steps": 1}
-    draws = draw(gaussian, num_draws=1500, **settings).chains.positions
-    assert np.max(z_scores(*quantities(gaussian, draws))) < Z_LIMIT
-    assert np.max(z_scores(*quantities(gaussian, drop_repeated(draws)))) > Z_LIMIT
+    settings = {"kernel": "hmc", "step_size": 0.7, "num_integration_steps": 2}
+    draws = draw(banana, num_draws=1500, **settings).chains.positions
+    assert np.max(z_scores(*quantities(banana, draws))) < Z_LIMIT
+    assert np.max(z_scores(*quantities(banana, drop_repeated(draws)))) > Z_LIMIT
 
 
 def kick_wrongly(logdensity_fn, kinetic_energy_fn, num_steps):
@@ -288,10 +219,12 @@ def kick_wrongly(logdensity_fn, kinetic_energy_fn, num_steps):
 
 
 def test_a_kick_of_the_wrong_sign_fails(x64, monkeypatch):
-    monkeypatch.setitem(INTEGRATORS, "wrong", kick_wrongly)
-    right, kernel = draw(gaussian, kernel="hmc"), hmc("wrong")
+    right, kernel = draw(gaussian, kernel="hmc"), hmc()
+    monkeypatch.setattr("vihmc.samplers.hmc.integrator_for", lambda _: kick_wrongly)
+    jax.clear_caches()
     state = init_chains(log_density(gaussian), kernel, jnp.asarray(right.chains.positions[:, -1]))
     wrong = run_chains(log_density(gaussian), kernel, state, right.tuning, jax.random.key(1), num_draws=400)
+    jax.clear_caches()
     assert wrong.acceptance_rate.mean() > 0.1
     assert np.max(z_scores(*quantities(gaussian, wrong.positions))) > Z_LIMIT
 

@@ -25,7 +25,7 @@ KEPT = np.array([0, 1, 3])
 def method(**hmc):
     return MethodConfig(
         vi=VIConfig(map_steps=1500, num_steps=3000),
-        selection=SelectionConfig(rule="count", count=3),
+        selection=SelectionConfig(count=3),
         hmc=SamplerConfig(**{"num_chains": 16, "num_warmup": 300, "num_draws": 500} | hmc),
     )
 
@@ -51,7 +51,6 @@ def test_rejections_count(x64, linear_gaussian):
         num_draws=4000,
         metric="q",
         step_size=1.3,
-        trajectory="fixed",
         num_integration_steps=1,
     )
     sampled = sample_subspace(linear_gaussian.posterior, q, Subspace.of(KEPT, q.mean), settings, jax.random.key(0))
@@ -87,7 +86,7 @@ def test_simulated_data_have_the_noise_of_the_posterior(x64, linear_gaussian):
 def test_the_same_seed_gives_the_same_bits(precision, linear_gaussian):
     first, again = (infer(linear_gaussian.posterior, method(num_draws=50)) for _ in range(2))
     np.testing.assert_array_equal(first.sampled.draws, again.sampled.draws)
-    np.testing.assert_array_equal(first.vi.q.std, again.vi.q.std)
+    np.testing.assert_array_equal(first.fit.q.std, again.fit.q.std)
     assert first.sampled.draws.dtype == np.dtype(precision)
 
 
@@ -95,6 +94,6 @@ def test_the_frozen_share_is_what_the_scores_say(x64, linear_gaussian):
     found = infer(linear_gaussian.posterior, method(num_draws=20))
     elsewhere = np.random.default_rng(1).normal(size=(9, 5)) * [1, 1, 10, 1, 1]
     for inputs in (linear_gaussian.features, elsewhere):
-        scores = np.asarray(found.vi.q.std) ** 2 * np.mean(inputs**2, axis=0)
+        scores = np.asarray(found.fit.q.std) ** 2 * np.mean(inputs**2, axis=0)
         frozen = np.setdiff1d(np.arange(5), np.asarray(found.subspace.selected))
         assert found.frozen_share(inputs) == pytest.approx(scores[frozen].sum() / scores.sum(), rel=1e-9)

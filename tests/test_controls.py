@@ -71,11 +71,11 @@ CONTROLS = {
     ),
     "selection off by one": Control(
         "selection/rules.py",
-        "return int(np.sum(captured <= threshold + _SLACK))",
-        "return int(np.sum(captured <= threshold + _SLACK)) + 1",
+        "return int(np.sum(captured_share(values) <= threshold + _SLACK))",
+        "return int(np.sum(captured_share(values) <= threshold + _SLACK)) + 1",
         ("test_subspace.py::test_the_papers_rule_leaves_out_the_parameter_that_crosses",),
     ),
-    "kept ones not told what is frozen": Control(
+    "selected parameters not told what is frozen": Control(
         "samplers/target.py",
         "return log_density(space.held_at(center).embed(position))",
         "return log_density(space.embed(position))",

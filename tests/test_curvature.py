@@ -1,4 +1,4 @@
-"""Round coordinates: against matrices written out, and against the exact posterior of a linear model."""
+"""Whitened coordinates: against matrices written out, and against the exact posterior of a linear model."""
 
 import jax
 import jax.numpy as jnp
@@ -9,11 +9,10 @@ from jax.tree_util import Partial
 from test_samplers import z_scores
 from test_weighted import Case
 from vihmc.config.method import SamplerConfig
-from vihmc.errors import InputError
-from vihmc.pipeline import sample_subspace
-from vihmc.posterior.gauss_newton import gauss_newton_product, leading_eigenpairs, whiten
+from vihmc.posterior.gauss_newton import leading_eigenpairs, scaled_product, whiten
 from vihmc.posterior.mean_field import MeanField
 from vihmc.posterior.subspace import Subspace
+from vihmc.samplers.third_stage import sample_subspace
 
 
 def test_leading_eigenpairs_are_those_of_the_matrix(x64):
@@ -30,15 +29,15 @@ def test_leading_eigenpairs_are_those_of_the_matrix(x64):
 
 def test_products_are_those_of_the_jacobian_with_its_weights(x64):
     case = Case()
-    kept, scale = jnp.arange(0, case.theta.size, 3), 0.7
-    jacobian = jax.jacobian(lambda theta: case.pairs.predict(theta, case.pairs.inputs).ravel())(case.theta)[:, kept]
+    selected, scale = jnp.arange(0, case.theta.size, 3), 0.7
+    jacobian = jax.jacobian(lambda theta: case.pairs.predict(theta, case.pairs.inputs).ravel())(case.theta)[:, selected]
     matrix = scale**2 * jacobian.T @ (case.weights.ravel()[:, None] * jacobian) / 0.3**2
-    vector = jnp.cos(jnp.arange(kept.size, dtype=float))
-    product = gauss_newton_product(case.pairs, kept, case.theta, jnp.full(kept.size, scale), vector)
+    vector = jnp.cos(jnp.arange(selected.size, dtype=float))
+    product = scaled_product(case.pairs, selected, case.theta, jnp.full(selected.size, scale), vector)
     np.testing.assert_allclose(product, matrix @ vector, rtol=1e-9)
 
 
-def test_a_gaussian_posterior_is_round_in_its_coordinates(x64, linear_gaussian):
+def test_a_gaussian_posterior_is_standard_normal_in_its_coordinates(x64, linear_gaussian):
     posterior, mean = linear_gaussian.posterior, jnp.asarray(linear_gaussian.mean)
     subspace = Subspace.of([0, 2, 3], mean)
     whitening = whiten(posterior, subspace, mean, jax.random.key(0), rank=3)
@@ -54,16 +53,12 @@ def test_a_gaussian_posterior_is_round_in_its_coordinates(x64, linear_gaussian):
 
 
 @pytest.mark.parametrize("rank", [1, 4])
-def test_draws_have_the_moments_of_the_conditional_posterior(x64, linear_gaussian, rank):
+def test_draws_have_the_moments_of_the_conditional_posterior(x64, linear_gaussian, monkeypatch, rank):
+    monkeypatch.setattr("vihmc.samplers.target._CURVATURE_RANK", rank)
     mean = jnp.asarray(linear_gaussian.mean) + 0.05
     q = MeanField(mean, jnp.asarray(1 / np.sqrt(np.diag(linear_gaussian.precision_matrix))))
-    kept = [0, 2, 3, 4]
-    config = SamplerConfig(num_chains=8, num_draws=1500, num_warmup=300, metric="curvature", curvature_rank=rank)
-    sampled = sample_subspace(linear_gaussian.posterior, q, Subspace.of(kept, mean), config, jax.random.key(0))
-    z = z_scores(sampled.chains.positions, *linear_gaussian.conditional(kept, np.asarray(mean)))
+    selected = [0, 2, 3, 4]
+    config = SamplerConfig(num_chains=8, num_draws=1500, num_warmup=300, metric="curvature")
+    sampled = sample_subspace(linear_gaussian.posterior, q, Subspace.of(selected, mean), config, jax.random.key(0))
+    z = z_scores(sampled.chains.positions, *linear_gaussian.conditional(selected, np.asarray(mean)))
     assert np.max(np.abs(z)) < 5
-
-
-def test_shards_have_no_curvature():
-    with pytest.raises(InputError, match="`metric` 'curvature' goes with the integrator 'leapfrog', got integrator 's"):
-        SamplerConfig(metric="curvature", integrator="split", num_shards=2)

@@ -9,11 +9,11 @@ from vihmc.diagnostics.convergence import (
     assess,
     describe_transitions,
     effective_draws,
-    find_bad_chains,
     find_energies,
     to_datatree,
 )
 from vihmc.samplers import sample
+from vihmc.samplers.bad_chains import find_bad_chains
 from vihmc.samplers.chains import Chains
 from vihmc.samplers.kernel import Tuning
 
@@ -152,7 +152,7 @@ def test_trajectories_as_long_as_allowed_are_counted():
     assert share(1022, 1022) == [0, 0]
     # A jitter of one half goes from half of 682 steps to 1023.
     assert share(700, 682, jitter=0.5) == [1, 1]
-    assert share(2000, 2000, trajectory="fixed", num_integration_steps=2000) == [0, 0]
+    assert share(2000, 2000, num_integration_steps=2000) == [0, 0]
     transitions = describe_transitions(chains, Tuning(jnp.asarray(0.1), jnp.ones(3), jnp.asarray(1)), SamplerConfig())
     np.testing.assert_allclose(transitions.divergent_share, [0.1, 0])
     np.testing.assert_allclose(transitions.acceptance, 0.8)

@@ -1,8 +1,9 @@
-"""Frozen parameters that every chain holds at a value of its own.
+"""Frozen parameters with values of their own for every chain.
 
-Of a linear model with Gaussian noise everything is known: drawn from q, the frozen ones are independent, and anchored
-they are the posterior's own; the kept ones follow them exactly, and so does the distribution of a prediction over all
-chains. Limits are 5 standard errors (`Z_LIMIT`), each of these comparisons a false alarm in two million.
+Of a linear model with Gaussian noise everything is known: drawn from q, frozen parameters are independent, and
+perturbed MAPs are draws of the posterior; the selected parameters follow them exactly, and so does the distribution of
+a prediction over all chains. Limits are 5 standard errors (`Z_LIMIT`), each of these comparisons a false alarm in two
+million.
 """
 
 import jax
@@ -17,11 +18,10 @@ from vihmc.config.method import SamplerConfig, VIConfig
 from vihmc.data import build_problem
 from vihmc.diagnostics.convergence import assess
 from vihmc.errors import InputError
-from vihmc.fit.map import climb
-from vihmc.fit.perturbed_map import draw_anchored
+from vihmc.fit.map import optimise
+from vihmc.fit.perturbed_map import draw_perturbed_maps
 from vihmc.models.deeponet import DeepONet
 from vihmc.models.mlp import MLP
-from vihmc.pipeline import sample_subspace
 from vihmc.posterior.mean_field import MeanField
 from vihmc.posterior.operator import OperatorPosterior
 from vihmc.posterior.subspace import Subspace
@@ -29,10 +29,11 @@ from vihmc.runs.config import build_config, load_preset
 from vihmc.samplers.chains import init_chains
 from vihmc.samplers.sample import build_kernel
 from vihmc.samplers.target import Target
+from vihmc.samplers.third_stage import sample_subspace
 
 NUM_CHAINS = 3000
-KEPT = np.array([0, 3])
-SHORT = SamplerConfig(frozen="per_chain", num_chains=NUM_CHAINS, num_warmup=150, num_draws=3, metric="q")
+SELECTED = np.array([0, 3])
+SHORT = SamplerConfig(num_chains=NUM_CHAINS, num_warmup=150, num_draws=3, metric="q")
 
 
 def mean_field_of(linear):
@@ -40,19 +41,24 @@ def mean_field_of(linear):
     return MeanField(jnp.asarray(linear.mean), jnp.asarray(np.diag(linear.precision_matrix) ** -0.5))
 
 
+def sample_given_draws_of_q(linear, q, key):
+    frozen = q.sample(jax.random.fold_in(key, 1), NUM_CHAINS)
+    return sample_subspace(linear.posterior, q, Subspace.of(SELECTED, q.mean), SHORT, key, frozen=frozen)
+
+
 def predictive_var(linear, gradient):
-    """Variance of ``gradient · θ`` when the frozen are drawn from q and the kept ones follow them."""
+    """Variance of ``gradient · θ`` when frozen parameters are drawn from q and the selected ones follow them."""
     precision = linear.precision_matrix
-    frozen = np.setdiff1d(np.arange(len(gradient)), KEPT)
-    inner, cross = precision[np.ix_(KEPT, KEPT)], precision[np.ix_(KEPT, frozen)]
-    within = gradient[KEPT] @ np.linalg.solve(inner, gradient[KEPT])
-    along = gradient[frozen] - cross.T @ np.linalg.solve(inner, gradient[KEPT])
+    frozen = np.setdiff1d(np.arange(len(gradient)), SELECTED)
+    inner, cross = precision[np.ix_(SELECTED, SELECTED)], precision[np.ix_(SELECTED, frozen)]
+    within = gradient[SELECTED] @ np.linalg.solve(inner, gradient[SELECTED])
+    along = gradient[frozen] - cross.T @ np.linalg.solve(inner, gradient[SELECTED])
     return within + np.sum(along**2 / np.diag(precision)[frozen]), within
 
 
 def test_the_mixture_over_chains_is_the_exact_one(x64, linear_gaussian):
     q = mean_field_of(linear_gaussian)
-    sampled = sample_subspace(linear_gaussian.posterior, q, Subspace.of(KEPT, q.mean), SHORT, jax.random.key(0))
+    sampled = sample_given_draws_of_q(linear_gaussian, q, jax.random.key(0))
     assert sampled.draws.shape == (NUM_CHAINS * SHORT.num_draws, 5)
     last = sampled.chains.positions[:, -1]  # independent from chain to chain
     for gradient in (np.eye(5)[0], np.eye(5)[1], np.ones(5), np.array([1.0, -1, 0.5, 2, -2])):
@@ -66,24 +72,24 @@ def test_the_mixture_over_chains_is_the_exact_one(x64, linear_gaussian):
 
 def test_each_chain_holds_its_own(x64, linear_gaussian):
     q = mean_field_of(linear_gaussian)
-    sampled = sample_subspace(linear_gaussian.posterior, q, Subspace.of(KEPT, q.mean), SHORT, jax.random.key(1))
-    frozen = np.setdiff1d(np.arange(5), KEPT)
+    sampled = sample_given_draws_of_q(linear_gaussian, q, jax.random.key(1))
+    frozen = np.setdiff1d(np.arange(5), SELECTED)
     held = sampled.chains.positions[..., frozen]
     assert np.all(held == held[:, :1])
     standard = (held[:, 0] - np.asarray(q.mean)[frozen]) / np.asarray(q.std)[frozen]
     assert np.all(np.abs(standard.mean(axis=0)) < Z_LIMIT / np.sqrt(NUM_CHAINS))
     assert np.all(np.abs(standard.std(axis=0) - 1) < Z_LIMIT / np.sqrt(2 * NUM_CHAINS))
-    np.testing.assert_array_equal(sampled.selected_positions, sampled.chains.positions[..., KEPT])
+    np.testing.assert_array_equal(sampled.selected_positions, sampled.chains.positions[..., SELECTED])
 
 
-CLIMB = VIConfig(learning_rate=0.05)
+OPTIMISER = VIConfig(learning_rate=0.05)
 
 
-def anchor(linear, *, seed=0, num_steps=1500, **changes):
-    return draw_anchored(
+def perturbed_maps(linear, *, seed=0, num_steps=1500, **changes):
+    return draw_perturbed_maps(
         linear.posterior,
         mean_field_of(linear),
-        CLIMB,
+        OPTIMISER,
         jax.random.key(seed),
         num_chains=changes.pop("num_chains", NUM_CHAINS),
         num_steps=num_steps,
@@ -106,39 +112,38 @@ def few_data(linear_gaussian):
 
 
 @pytest.mark.parametrize("data", ["linear_gaussian", "few_data"])
-def test_anchored_are_draws_of_a_linear_posterior(x64, data, request):
+def test_perturbed_maps_are_draws_of_a_linear_posterior(x64, data, request):
     linear = request.getfixturevalue(data)
-    check_draws_of_the_posterior(linear, anchor(linear))
+    check_draws_of_the_posterior(linear, perturbed_maps(linear))
 
 
 @pytest.mark.parametrize("fault", ["data stay", "prior stays"])
-def test_anchors_that_are_not_moved_are_noticed(x64, few_data, monkeypatch, fault):
+def test_maps_that_are_not_perturbed_are_noticed(x64, few_data, monkeypatch, fault):
     if fault == "data stay":
-        monkeypatch.setattr(type(few_data.posterior), "moved", lambda self, noise: self)
+        monkeypatch.setattr(type(few_data.posterior), "perturbed", lambda self, noise: self)
     else:
-        monkeypatch.setattr("vihmc.fit.perturbed_map.climb", lambda *arguments, prior_mean: climb(*arguments))
+        monkeypatch.setattr("vihmc.fit.perturbed_map.optimise", lambda *arguments, prior_mean: optimise(*arguments))
     jax.clear_caches()
     with pytest.raises(AssertionError):
-        check_draws_of_the_posterior(few_data, anchor(few_data))
+        check_draws_of_the_posterior(few_data, perturbed_maps(few_data))
     jax.clear_caches()
 
 
-def test_with_anchors_all_chains_together_are_the_posterior_whatever_is_kept(x64, linear_gaussian):
+def test_with_perturbed_maps_all_chains_together_are_the_posterior_whatever_is_selected(x64, linear_gaussian):
     q = mean_field_of(linear_gaussian)
-    settings = SHORT.model_copy(update={"frozen": "anchored"})
-    for kept in (KEPT, np.array([4])):
+    for selected in (SELECTED, np.array([4])):
         sampled = sample_subspace(
             linear_gaussian.posterior,
             q,
-            Subspace.of(kept, q.mean),
-            settings,
+            Subspace.of(selected, q.mean),
+            SHORT,
             jax.random.key(0),
-            anchored=anchor(linear_gaussian),
+            frozen=perturbed_maps(linear_gaussian),
         )
         check_draws_of_the_posterior(linear_gaussian, sampled.chains.positions[:, -1])
 
 
-def test_the_data_of_an_operator_with_weights_can_be_moved(x64):
+def test_the_data_of_an_operator_with_weights_can_be_perturbed(x64):
     model = DeepONet(branch=MLP((2, 3)), trunk=MLP((1, 3)))
     rng = np.random.default_rng(0)
     functions, locations = rng.normal(size=(5, 2)), rng.normal(size=(4, 1))
@@ -152,35 +157,37 @@ def test_the_data_of_an_operator_with_weights_can_be_moved(x64):
     misfit = posterior.targets + noise - posterior.predict(theta, posterior.inputs)
     expected = -0.5 * np.sum(weights * misfit**2) / 0.3**2
     other = -0.5 * np.sum(weights * (posterior.targets - posterior.predict(theta, posterior.inputs)) ** 2) / 0.3**2
-    found = posterior.moved(noise).log_likelihood(theta) - posterior.log_likelihood(theta)
+    found = posterior.perturbed(noise).log_likelihood(theta) - posterior.log_likelihood(theta)
     np.testing.assert_allclose(found, expected - other, rtol=1e-10)
 
 
-def test_climbs_one_after_the_other_are_those_side_by_side_and_go_on(x64, linear_gaussian):
-    together = anchor(linear_gaussian, num_chains=4)
+def test_maps_one_after_the_other_are_those_in_a_batch_and_go_on(x64, linear_gaussian):
+    together = perturbed_maps(linear_gaussian, num_chains=4)
     journal = Remembering()
-    one_by_one = anchor(linear_gaussian, num_chains=4, at_once=False, checkpoints=journal)
+    one_by_one = perturbed_maps(linear_gaussian, num_chains=4, at_once=False, checkpoints=journal)
     np.testing.assert_allclose(one_by_one, together, rtol=1e-6)
     assert [(name, state.num_done) for name, state in journal.selected] == [("frozen", done) for done in (1, 2, 3, 4)]
     broken_off, done = Remembering([journal.selected[1]]), []
-    again = anchor(linear_gaussian, num_chains=4, at_once=False, checkpoints=broken_off, on_chain=done.append)
+    again = perturbed_maps(linear_gaussian, num_chains=4, at_once=False, checkpoints=broken_off, on_chain=done.append)
     np.testing.assert_array_equal(again, one_by_one)
     assert done == [3, 4]
 
 
-def test_a_stored_run_with_anchors(command):
+def test_a_stored_run_with_perturbed_maps(command):
     quick = ("--set", "vi.map_steps=300", "--set", "vi.num_steps=300", "--set", "hmc.num_warmup=100")
-    anchored = ("--set", "hmc.frozen=anchored", "--set", "hmc.num_anchor_steps=400")
+    perturbed = ("--set", "hmc.frozen=perturbed_map")
     code, out, err = command(
-        "run", "sine_small", *anchored, "--chains", "4", "--draws", "20", *quick, "--out", "run"
+        "run", "sine_small", *perturbed, "--chains", "4", "--draws", "20", *quick, "--out", "run"
     )  # fmt: skip
     assert code == 0, err
-    assert "at the mode of a posterior moved at random" in " ".join(out.split())
+    assert "the frozen parameters of each chain at a perturbed MAP" in " ".join(out.split())
     run = vihmc.load("run")
-    assert run.summary["hmc"]["frozen"] == "anchored"
+    assert run.summary["hmc"]["frozen"] == "perturbed_map"
     with np.load("run/predictions.npz") as stored:
         again = run.predict(run.problem.validation_inputs)
         np.testing.assert_array_equal(again.mean, stored["VI-HMC.mean"])
+        np.testing.assert_array_equal(again.epistemic_std, stored["VI-HMC.epistemic_std"])
+    assert len(run.to_datatree()["posterior"].attrs["param_names"]) == 6
     code, _, err = command("extend", "run", "--draws", "5")
     assert code == 0, err
 
@@ -195,8 +202,10 @@ def densities(problem_name, num_chains, rng_seed=0, **changes):
         jnp.asarray(0.2 * rng.normal(size=posterior.num_params)), jnp.full(posterior.num_params, 0.1, dtype=float)
     )
     subspace = Subspace.of(rng.permutation(posterior.num_params)[: posterior.num_params // 2], q.mean)
-    settings = SamplerConfig(frozen="per_chain", num_chains=num_chains)
-    target = Target.of(posterior, q, subspace, settings, key_start=jax.random.key(2), key_metric=jax.random.key(3))
+    settings = SamplerConfig(frozen="perturbed_map", num_chains=num_chains)
+    keys = {"key_start": jax.random.key(2), "key_metric": jax.random.key(3)}
+    frozen = q.sample(jax.random.key(5), num_chains)
+    target = Target.of(posterior, q, subspace, settings, **keys, frozen=frozen)
     state = init_chains(target.log_density, build_kernel(settings), target.starts)
     full = target.finish(target.starts[None], 0, rng_key=jax.random.key(4), dtype=np.dtype(float))[:, 0]
     return np.asarray(state.logdensity), np.array([posterior.log_density(jnp.asarray(theta)) for theta in full]), full
@@ -213,9 +222,12 @@ def test_nothing_frozen_is_plain_sampling(x64, linear_gaussian):
     q = mean_field_of(linear_gaussian)
     settings = SamplerConfig(num_chains=4, num_warmup=100, num_draws=20)
     everything = Subspace.of(np.arange(5), q.mean)
+    perturbed = settings.model_copy(update={"frozen": "perturbed_map"})
+    assert not everything.differs_per_chain(perturbed.frozen)
+    assert Subspace.of([0], q.mean).differs_per_chain(perturbed.frozen)
     drawn = [
         sample_subspace(linear_gaussian.posterior, q, everything, one, jax.random.key(0)).draws
-        for one in (settings, settings.model_copy(update={"frozen": "per_chain"}))
+        for one in (settings, perturbed)
     ]
     np.testing.assert_array_equal(*drawn)
 
@@ -233,35 +245,16 @@ def test_chains_that_differ_by_right_are_assessed_within():
     assert assess(drifting, one_target=False).rhat.min() > 1.1
 
 
-def test_a_stored_run_predicts_as_the_run_did(command):
-    quick = ("--set", "vi.map_steps=300", "--set", "vi.num_steps=300", "--set", "hmc.num_warmup=100")
-    code, out, err = command(
-        "run", "sine_small", "--set", "hmc.frozen=per_chain", "--chains", "4", "--draws", "20", *quick, "--out", "run"
-    )
-    assert code == 0, err
-    assert "frozen parameters drawn from q for every chain" in " ".join(out.split())
-    run = vihmc.load("run")
-    with np.load("run/predictions.npz") as stored:
-        again = run.predict(run.problem.validation_inputs)
-        np.testing.assert_array_equal(again.mean, stored["VI-HMC.mean"])
-        np.testing.assert_array_equal(again.epistemic_std, stored["VI-HMC.epistemic_std"])
-    assert run.summary["hmc"]["frozen"] == "per_chain"
-    assert len(run.to_datatree()["posterior"].attrs["param_names"]) == 6
-    code, _, err = command("extend", "run", "--draws", "5")
-    assert code == 0, err
-
-
 @pytest.mark.parametrize(
     "changes",
     [
         {"metric": "curvature"},
-        {"integrator": "split", "num_shards": 2},
-        {"head": "integrate"},
+        {"num_shards": 2},
+        {"last_layer": "marginalise"},
         {"num_chains": 1},
     ],
     ids=str,
 )
-@pytest.mark.parametrize("frozen", ["per_chain", "anchored"])
-def test_settings_that_do_not_go_with_it(frozen, changes):
-    with pytest.raises(InputError, match=frozen):
-        SamplerConfig(frozen=frozen, **changes)
+def test_settings_that_do_not_go_with_it(changes):
+    with pytest.raises(InputError, match="perturbed_map"):
+        SamplerConfig(frozen="perturbed_map", **changes)

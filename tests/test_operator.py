@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-# no settings needed
 from vihmc.errors import InputError
 from vihmc.models.deeponet import DeepONet, Factors
 from vihmc.models.features import PeriodicFeatures, Scaling
@@ -225,7 +224,7 @@ def test_scores_of_an_operator_are_exact(x64):
     posterior = build()
     theta = start(posterior)
     std = jnp.linspace(0.1, 1, theta.size)
-    scores = score(posterior, theta, std, posterior.inputs, SensitivityConfig())
+    scores = score(posterior, theta, std, posterior.inputs)
     jacobian = jax.jit(jax.jacrev(posterior.predict))(theta, posterior.inputs)
     np.testing.assert_allclose(scores.values, std**2 * jnp.mean(jacobian**2, axis=(0, 1)), rtol=1e-9)
 

@@ -27,16 +27,17 @@ MODELS = {
 def draw(model, scores=None):
     layout = ParamLayout.of(jax.eval_shape(model.init, jax.random.key(0)))
     values = np.random.default_rng(0).lognormal(0, 2, layout.size) if scores is None else scores(layout.size)
-    kept = np.flatnonzero(values > np.median(values))
-    inference = SimpleNamespace(scores=SimpleNamespace(values=values), subspace=SimpleNamespace(selected=kept))
+    selected = np.flatnonzero(values > np.median(values))
+    scored = SimpleNamespace(scores=SimpleNamespace(values=values))
+    inference = SimpleNamespace(selected=scored, subspace=SimpleNamespace(selected=selected))
     problem = SimpleNamespace(posterior=SimpleNamespace(layout=layout))
-    return layers(SimpleNamespace(problem=problem, inference=inference)), layout, values, kept
+    return layers(SimpleNamespace(problem=problem, inference=inference)), layout, values, selected
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_every_score_has_its_place(name):
     model, titles = MODELS[name]
-    figure, layout, values, kept = draw(model)
+    figure, layout, values, selected = draw(model)
     assert has_layers(layout)
     panels = [axes for axes in figure.axes if axes.images]
     assert [axes.get_title() for axes in panels] == titles
@@ -52,7 +53,7 @@ def test_every_score_has_its_place(name):
     if name == "wide":
         assert not crosses
     else:
-        frozen = np.setdiff1d(np.arange(layout.size), kept)
+        frozen = np.setdiff1d(np.arange(layout.size), selected)
         assert sum(len(line.get_xdata()) for line in crosses) == 2 * np.sum(frozen >= has_output_bias)
 
 

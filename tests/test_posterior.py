@@ -7,9 +7,10 @@ import pytest
 from scipy import stats
 
 from linear import linear_apply
-from vihmc import InputError
+from vihmc import InputError, VIConfig
+from vihmc.fit import vi
 from vihmc.models.mlp import MLP
-from vihmc.posterior.density import Posterior
+from vihmc.posterior.density import Posterior, draw_rows
 from vihmc.posterior.layout import ParamLayout
 
 
@@ -67,6 +68,10 @@ def test_one_prior_std_per_leaf_and_one_noise_std_per_output(x64):
             {"noise_std": [0.1, 0.2]},
             r"`noise_std` must be one number or one per output, .* got shape \(2,\)",
         ),
+        (
+            {"noise_std": np.full((30, 1), 0.1)},
+            r"`noise_std` must be one number or one per output, .* shape \(30, 1\)",
+        ),
         ({"prior_std": 0}, "`prior_std` must be positive and finite, got 0"),
         ({"prior_std": {"weights": 1.0}}, "One number for each of the leaves weight"),
         ({"targets": np.zeros((29, 1))}, r"same number of observations, got \[30\] and 29"),
@@ -119,3 +124,74 @@ def test_new_data_of_one_shape_compile_nothing(linear_gaussian):
         traces.clear()
         log_density(posterior, jnp.ones(5))
     assert not traces
+
+
+def with_numpy(params, inputs):
+    return np.sin(inputs) @ np.asarray(params["weight"])
+
+
+def with_a_condition(params, inputs):
+    return inputs @ params["weight"] if params["weight"][0, 0] > 0 else inputs @ -params["weight"]
+
+
+def with_integers(params, inputs):
+    return (inputs @ params["weight"] > 0).astype(int)
+
+
+def at_random(params, inputs):
+    return inputs @ params["weight"] + np.random.default_rng().normal()
+
+
+def with_a_missing_name(params, inputs):
+    return inputs @ params["weights"]
+
+
+@pytest.mark.parametrize(
+    ("apply", "sentence"),
+    [
+        (with_numpy, "`apply` must be a JAX function of its arguments, .* got TracerArrayConversionError"),
+        (with_a_condition, "`apply` must be a JAX function of its arguments, .* got TracerBoolConversionError"),
+        (with_integers, "`apply` must return floating-point numbers, got int"),
+        (at_random, "`apply` must return the same outputs for the same arguments, got outputs that differ by"),
+        (with_a_missing_name, r"`apply\(params, inputs\)` must accept the given inputs, got KeyError: 'weights'"),
+    ],
+)
+def test_a_model_that_will_not_do_is_refused(linear_gaussian, apply, sentence):
+    arguments = ({"weight": np.zeros((5, 1))}, linear_gaussian.features, linear_gaussian.targets)
+    with pytest.raises(InputError, match=sentence):
+        Posterior.of(apply, *arguments, prior_std=1.0, noise_std=0.1)
+
+
+def test_outputs_that_are_not_finite_are_not_blamed_on_the_learning_rate(linear_gaussian):
+    def apply(params, inputs):
+        return jnp.log(inputs) @ params["weight"]
+
+    arguments = ({"weight": np.zeros((5, 1))}, linear_gaussian.features, linear_gaussian.targets)
+    posterior = Posterior.of(apply, *arguments, prior_std=1.0, noise_std=0.1)
+    with pytest.raises(InputError, match=r"`apply` must return finite outputs at the initial parameters, got nan at"):
+        vi.fit(posterior, VIConfig(), jax.random.key(0))
+
+
+def test_parameters_that_are_words_are_refused(linear_gaussian):
+    arguments = ({"weight": "heavy"}, linear_gaussian.features, linear_gaussian.targets)
+    with pytest.raises(InputError, match="`params` must hold floating-point arrays, got a str at 'weight'"):
+        Posterior.of(linear_apply, *arguments, prior_std=1.0, noise_std=0.1)
+
+
+def test_minibatches_of_many_rows_are_unbiased_and_cheap(x64):
+    few = draw_rows(jax.random.key(0), 100, 60)
+    assert len(set(few.tolist())) == 60  # without replacement
+    program = jax.jit(lambda key: draw_rows(key, 1_000_000, 64)).lower(jax.random.key(0)).compile()
+    assert program.memory_analysis().temp_size_in_bytes < 1e5  # no permutation of all rows
+    keys = jax.random.split(jax.random.key(1), 2000)
+    rows = np.asarray(jax.vmap(lambda key: draw_rows(key, 20_000, 64))(keys)).ravel()
+    counts = np.bincount(rows // 1000, minlength=20)
+    assert rows.max() < 20_000
+    assert np.max(np.abs(counts - rows.size / 20)) < 5 * np.sqrt(rows.size / 20)
+
+
+def test_a_copy_of_settings_is_validated():
+    with pytest.raises(InputError, match="`num_steps` must be greater than 0, got -3"):
+        VIConfig().model_copy(update={"num_steps": -3})
+    with pytest.raises(InputError, match=r"`num_stepz` is not a known setting\. Did you mean 'num_steps'"):
+        VIConfig().model_copy(update={"num_stepz": 3})

@@ -7,6 +7,7 @@ import re
 import shlex
 import shutil
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -16,12 +17,11 @@ from rich.console import Console
 from finished_runs import copy_run, shared_run
 from vihmc.config.files import read_toml
 from vihmc.errors import InputError
-from vihmc.report.compare import compare_runs, comparison_table, write_comparison
-from vihmc.report.compare_page import build_comparison
-from vihmc.report.finished import FinishedRun, Tree, read_run
+from vihmc.report.compare import build_comparison, compare_runs, comparison_table, write_comparison
+from vihmc.report.finished import FinishedRun, read_run
 from vihmc.report.formats import show_share
 from vihmc.report.report import build_report, write_report
-from vihmc.report.report_setup import find_command
+from vihmc.report.schema import Summary, summary_table
 from vihmc.runs.config import build_config, load_preset
 
 VOID = {"img", "link", "meta"}
@@ -105,7 +105,7 @@ def test_a_run_writes_its_report_and_it_says_what_came_out(run):
         f"{summary['num_selected']} of 6",
         f"{summary['diagnostics']['rhat_max']:.4g}",
         f"{summary['diagnostics']['ess_bulk_min']:,.0f}",
-        " ".join(f"They keep {show_share(summary['captured_variance']['mean'])} of the predictive variance".split()),
+        " ".join(f"They capture {show_share(summary['captured_variance']['mean'])} of the predictive variance".split()),
         summary["vi"]["message"],
         summary["hmc"]["why"],
         summary["reference"]["verdict"]["sentence"],
@@ -113,7 +113,7 @@ def test_a_run_writes_its_report_and_it_says_what_came_out(run):
         summary["versions"]["jax"],
     ):
         assert words in page.text
-    for title in ("Predictions", "What matters", "Can the chains be trusted?", "Methods side by side", "Costs"):
+    for title in ("Predictions", "Selected parameters", "Can the chains be trusted?", "Methods side by side", "Costs"):
         assert f"#{re.sub(r'[^a-z]+', '-', title.lower()).strip('-')}" in [link["href"] for link in page.all("a")]
     assert len(page.all("details")) == 1
 
@@ -145,8 +145,8 @@ def test_the_style_knows_dark_paper_and_phones(run):
 
 def test_what_was_changed_and_the_command_that_repeats_it(run):
     page = Page((run / "report.html").read_text(encoding="utf-8"))
-    assert "Draws of each chain that count. 40 200" in page.text
-    line = find_command(read_run(run))
+    assert "Retained draws of each chain. 40 200" in page.text
+    line = read_run(run).command
     assert line in page.text
     words = shlex.split(line)
     assert words[:5] == ["vihmc", "run", "sine_small", "--preset", "quick"]
@@ -160,7 +160,6 @@ def test_what_was_changed_and_the_command_that_repeats_it(run):
         ("trust", "good", "Trust"),
         ("trust the mean, not the tails", "fair", "Trust the mean, not the tails"),
         ("do not trust", "bad", "Do not trust"),
-        ("perhaps", "unknown", "Not judged"),
     ],
 )
 def test_the_verdict_has_a_colour_and_a_word(copied, level, kind, word):
@@ -170,10 +169,13 @@ def test_the_verdict_has_a_colour_and_a_word(copied, level, kind, word):
     assert box.groups() == (kind, word)
 
 
+PLACE = {"title": "x = 0.5", "index": 3, "value": [0.5]}
+
+
 def test_bad_chains_and_modes_are_named(copied):
     summary = summary_of(copied)
     summary["hmc"] |= {"bad_chains": {"2": "it stands still"}, "bad_chains_left_out": True}
-    summary["diagnostics"] |= {"modes": [[0, 1], [3]], "modes_distance": 7.81, "modes_furthest": {"title": "x = 0.5"}}
+    summary["diagnostics"] |= {"modes": [[0, 1], [3]], "modes_distance": 7.81, "modes_furthest": PLACE}
     change_summary(copied, **summary)
     text = Page(write_report(copied).read_text(encoding="utf-8")).text
     assert "Chain 2: it stands still They were left out of all results." in text
@@ -182,38 +184,81 @@ def test_bad_chains_and_modes_are_named(copied):
 
 
 def test_published_numbers_and_parts_of_the_data(copied):
-    part = {"rmse_in_units": 0.0513, "crps_in_units": 0.0283, "band_coverage": 0.658}
+    part = summary_of(copied)["predictive"] | {"rmse_in_units": 0.0513, "crps_in_units": 0.0283}
+    part |= {"mean_epistemic_std_in_units": 0.0331, "band_coverage": 0.658}
+    floors = {"linear": {"rmse": 0.7, "rmse_in_units": 0.07}}
     change_summary(
         copied,
         published={"mse": {"VI-HMC": 0.0027}, "step_size": 1e-5, "num_selected": 840},
         units="log10 |p|",
-        reports={
-            "unseen": {"title": "6 inputs", "methods": {"VI": part}, "floors": {"linear": {"rmse_in_units": 0.07}}}
-        },
+        reports={"unseen": {"title": "6 inputs", "num_values": 600, "methods": {"VI": part}, "floors": floors}},
     )
     text = Page(write_report(copied).read_text(encoding="utf-8")).text
-    assert "paper: VI-HMC" in text
+    assert "published: VI-HMC" in text
     assert "0.0027" in text
     assert "840" in text
     assert "Errors are in log10 |p|." in text
-    assert "VI floor: linear RMSE 0.0513 0.07 CRPS 0.0283 –" in text
+    assert "600 values. VI baseline: linear RMSE 0.0513 0.07 CRPS 0.0283 –" in text
 
 
-def test_a_summary_of_an_older_version_is_read(copied):
+def remove(summary, *keys):
+    for key in keys[:-1]:
+        summary = summary[key]
+    del summary[keys[-1]]
+
+
+@pytest.mark.parametrize("keys", [("verdict",), ("hmc", "why"), ("diagnostics", "ess_tail_min"), ("kl_weight",)])
+def test_a_summary_of_another_version_is_refused_in_one_sentence(copied, keys):
     summary = summary_of(copied)
-    del summary["verdict"], summary["hmc"]["why"], summary["diagnostics"]["ess_tail_min"], summary["kl_weight"]
+    remove(summary, *keys)
     (copied / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
-    (copied / "config.toml").write_text("[hmc]\nfrom_the_past = 1\n", encoding="utf-8")
-    text = Page(write_report(copied).read_text(encoding="utf-8")).text
-    assert "Not judged" in text
-    assert "settings of another version" in text
-    assert "hmc.from_the_past" in text
-    assert "Kernel: hmc." in text
+    with pytest.raises(
+        InputError,
+        match=rf"summary\.json` must be the summary of a run of this version, got: {'.'.join(keys)}: field req",
+    ):
+        write_report(copied)
 
 
-@pytest.mark.parametrize("value", [None, float("nan"), float("inf"), "0.1", [0.1], True])
+def test_unknown_keys_are_refused(copied):
+    change_summary(copied, from_the_future=1)
+    with pytest.raises(InputError, match="of this version, got: from_the_future: extra inputs are not permitted"):
+        write_report(copied)
+
+
+@pytest.mark.parametrize(
+    "content", ["[hmc]\nfrom_the_past = 1\n", "[", "preset = 'none'\n[problem]\nname = 'mlp'\n", None]
+)
+def test_settings_of_another_version_are_refused_in_one_sentence(copied, content):
+    (copied / "config.toml").unlink() if content is None else (copied / "config.toml").write_text(content)
+    with pytest.raises(InputError, match=r"`run` must have the config\.toml of a run of this version") as raised:
+        write_report(copied)
+    assert "\n" not in str(raised.value)
+
+
+def test_the_written_summary_follows_its_schema(run):
+    text = (run / "summary.json").read_text(encoding="utf-8")
+    found = Summary.model_validate_json(text)
+    assert found.model_dump(mode="json", exclude_unset=True) == json.loads(text)
+    assert found.reference.diagnostics.rhat_max == summary_of(run)["reference"]["diagnostics"]["rhat_max"]
+    assert not found.reference.bad_chains
+    schema = Summary.model_json_schema()
+    assert schema["additionalProperties"] is False
+    assert all(value.get("description") for model in [schema, *schema["$defs"].values()] for value in fields(model))
+
+
+def fields(model):
+    return model.get("properties", {}).values()
+
+
+def test_the_documentation_of_the_summary_is_up_to_date():
+    text = (Path(__file__).parents[1] / "docs" / "summary.md").read_text(encoding="utf-8")
+    assert summary_table() in text, "paste the output of: python -m vihmc.report.schema"
+
+
+@pytest.mark.parametrize("value", [None, float("nan"), float("inf")])
 def test_numbers_that_are_not_known_are_said_to_be(copied, value):
-    change_summary(copied, predictive={"rmse": value}, seconds={"vi": value}, peak_memory_gb_after=value)
+    predictive = summary_of(copied)["predictive"] | {"rmse": value}
+    change_summary(copied, predictive=predictive, seconds={"vi": value}, peak_memory_gb_after={"vi": value})
     text = Page(write_report(copied).read_text(encoding="utf-8")).text
     assert "RMSE not known" in text
     assert "Total time not known" in text
@@ -221,9 +266,17 @@ def test_numbers_that_are_not_known_are_said_to_be(copied, value):
 
 
 def test_a_run_without_costs_says_so(copied):
-    change_summary(copied, seconds={}, peak_memory_gb_after=None)
+    change_summary(copied, seconds={}, peak_memory_gb_after={})
     text = Page(write_report(copied).read_text(encoding="utf-8")).text
     assert "did not record its costs" in text
+    assert "Total time not known" in text
+
+
+@pytest.mark.parametrize("value", ["0.1", [0.1], True])
+def test_what_is_no_number_is_one_sentence(copied, value):
+    change_summary(copied, predictive=summary_of(copied)["predictive"] | {"rmse": value})
+    with pytest.raises(InputError, match=r"got: predictive\.rmse: input should be a valid number"):
+        write_report(copied)
 
 
 def test_a_figure_that_is_damaged_or_gone_is_a_sentence(copied):
@@ -233,8 +286,8 @@ def test_a_figure_that_is_damaged_or_gone_is_a_sentence(copied):
     for damaged in (data[: len(data) // 2], data[:1000] + bytes([data[1000] ^ 1]) + data[1001:], b"", b"no picture"):
         broken.write_bytes(damaged)
         page = check_safe(write_report(copied).read_text(encoding="utf-8"))
-        assert "The figure “traces” is damaged, and was left out." in page.text
-        assert "The figure “ranks” is not in the directory of this run." in page.text
+        assert "The figure “traces” is damaged and was left out." in page.text
+        assert "The figure “ranks” is missing from the directory of this run." in page.text
         assert len(page.all("img")) == 6
     shutil.rmtree(copied / "figures")
     text = Page(write_report(copied).read_text(encoding="utf-8")).text
@@ -263,7 +316,7 @@ def test_a_summary_that_is_missing_or_damaged_is_one_sentence(copied, content):
 
 def test_what_is_no_run_is_one_sentence(tmp_path):
     with pytest.raises(
-        InputError, match=r"`run` must be the directory of a finished run, got .*, which is no directory"
+        InputError, match=r"`run` must be the directory of a finished run, got .*, which is not a directory"
     ):
         write_report(tmp_path / "absent")
 
@@ -275,28 +328,38 @@ def test_a_report_that_cannot_be_written_is_one_sentence(copied):
         write_report(copied)
 
 
-def with_words(value, words):
-    """All strings of a tree, keys of tables of results too, replaced."""
+FIXED = {"level"}
+"""Words of which only some are allowed."""
+
+
+def with_words(value, words, name=""):
+    """All free strings of a tree, and the names in its tables of free names, replaced."""
     if isinstance(value, dict):
-        return {key: with_words(item, words) for key, item in value.items()} | {words: words}
+        more = {words: next(iter(value.values()))} if name in NAMED and value else {}
+        return {key: with_words(item, words, key) for key, item in (value | more).items()}
     if isinstance(value, list):
         return [with_words(item, words) for item in value]
-    return words if isinstance(value, str) else value
+    return words if isinstance(value, str) and name not in FIXED else value
+
+
+NAMED = {"selected_per_leaf", "seconds", "versions", "mean", "std", "peak_memory_gb_after"}
 
 
 def test_words_from_files_are_text_and_nothing_else(run, tmp_path):
-    hostile = FinishedRun(
-        tmp_path,
-        Tree(with_words(summary_of(run), HOSTILE) | {"notice": HOSTILE, "fit_from": HOSTILE}),
-        Tree(with_words(read_toml(run / "config.toml"), HOSTILE)),
-    )
+    summary = with_words(summary_of(run), HOSTILE) | {"notice": HOSTILE, "fit_from": HOSTILE, "published": PUBLISHED}
+    summary["hmc"] |= {"bad_chains": {HOSTILE: HOSTILE}}
+    summary["diagnostics"] |= {"modes": [[0], [1]], "modes_furthest": PLACE | {"title": HOSTILE}}
+    settings = read_toml(run / "config.toml")
+    settings["selection"]["target_inputs"] = HOSTILE
+    hostile = FinishedRun(tmp_path, Summary.model_validate_json(json.dumps(summary)), build_config(settings))
     page = check_safe(build_report(hostile))
     assert page.text.count(HOSTILE) > 20
 
 
+PUBLISHED = {"mse": {"VI": HOSTILE, "VI-HMC": 0.1}, HOSTILE: HOSTILE}
 PLACES = [
     *(("verdict",), ("verdict", "level"), ("hmc",), ("hmc", "bad_chains"), ("hmc", "num_chains"), ("vi",)),
-    *(("predictive",), ("predictive", "rmse"), ("predictive", "band_level"), ("predictive_vi", "rmse"), ("kept",)),
+    *(("predictive",), ("predictive", "rmse"), ("predictive", "band_level"), ("predictive_vi", "rmse"), ("selected",)),
     *(("diagnostics",), ("diagnostics", "rhat_max"), ("diagnostics", "modes"), ("diagnostics", "modes_furthest")),
     *(("selected_per_leaf",), ("selected_per_leaf", "layers.0.weight"), ("seconds",), ("seconds", "vi"), ("versions",)),
     *(("reference",), ("reference", "diagnostics"), ("agreement_with_reference",), ("problem",), ("seed",)),
@@ -335,17 +398,61 @@ def test_no_summary_breaks_the_pages(run, tmp_path, changes):
     summary = copy.deepcopy(summary_of(run))
     for places, value in changes:
         change(summary, places, value)
-    config = Tree(read_toml(run / "config.toml"))
-    check_safe(build_report(FinishedRun(tmp_path, Tree(summary), config))).text.encode("utf-8")
-    broken = tmp_path / "broken"
-    broken.mkdir(exist_ok=True)
+    refusal = check_pages(run, tmp_path / "broken", summary)
+    if refusal is not None:
+        assert "summary.json` must be the summary of a run of this version, got: " in refusal
+        assert refusal.isprintable()
+
+
+def check_pages(run, broken, summary):
+    """Both pages and the table of the terminal are safe; return the sentence by which the summary is refused, if so."""
+    if not broken.exists():
+        shutil.copytree(run, broken)
     (broken / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
+    try:
+        read_run(broken)
+    except InputError as error:
+        return str(error)
+    check_safe(build_report(read_run(broken))).text.encode("utf-8")
     comparison = compare_runs([run, broken])
     output = io.StringIO()
     Console(file=output, width=200).print(comparison_table(comparison))
     assert "\x1b" not in output.getvalue()
-    widths = {len(row.cells) for row in comparison.results}
-    assert widths == {sum(map(len, comparison.columns))}
+    assert {len(row.cells) for row in comparison.results} == {sum(map(len, comparison.columns))}
+    page = build_comparison(comparison)
+    check_safe(page).text.encode("utf-8")
+    assert "\x1b" not in page
+    return None
+
+
+WORDS = f"{HOSTILE} and a colour \x1b[31m"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        [(places, WORDS) for places in (("problem",), ("preset",), ("notice",), ("units",), ("hmc", "why"))],
+        [(("predictive", key), None) for key in ("rmse", "crps", "band_level", "band_coverage", "mean_epistemic_std")],
+        [(("diagnostics", key), float("nan")) for key in ("rhat_max", "ess_bulk_min", "ebfmi_min", "longest_share")],
+        [
+            (("seconds",), {WORDS: None, "vi": 0.0}),
+            (("selected_per_leaf",), {WORDS: [0, 0]}),
+            (("captured_variance",), None),
+        ],
+        [
+            (("selected_per_leaf",), {}),
+            (("vi", "mean"), None),
+            (("hmc", "std"), None),
+            (("published",), {WORDS: [WORDS]}),
+        ],
+        [(("agreement_with_reference", "vihmc", "rms_log_std_ratio"), 1e9), (("vi", "converged"), None)],
+    ],
+)
+def test_what_the_schema_allows_is_shown(run, tmp_path, changes):
+    summary = copy.deepcopy(summary_of(run))
+    for places, value in changes:
+        change(summary, places, value)
+    assert check_pages(run, tmp_path / "changed", summary) is None
 
 
 def test_runs_side_by_side(run, tmp_path):
@@ -356,8 +463,8 @@ def test_runs_side_by_side(run, tmp_path):
     assert [[method.name for method in methods] for methods in comparison.columns] == [["VI", "VI-HMC", "HMC"]] * 2
     rows = {row.title: row.cells for row in (*comparison.outcomes, *comparison.results)}
     summary = summary_of(run)
-    kept = [f"{summary['num_selected']} of 6", "4 of 6"]
-    assert list(rows["Parameters kept"]) == kept
+    counts = [f"{summary['num_selected']} of 6", "4 of 6"]
+    assert list(rows["Selected parameters"]) == counts
     errors = [
         summary["predictive_vi"]["rmse"],
         summary["predictive"]["rmse"],
@@ -367,7 +474,7 @@ def test_runs_side_by_side(run, tmp_path):
     assert rows["Verdict"][1] == summary["verdict"]["level"]
     output = io.StringIO()
     Console(file=output, width=200).print(comparison_table(comparison))
-    for words in ("selection.threshold", "second", kept[0], f"{errors[1]:.3g}", "The same in all runs: problem.name"):
+    for words in ("selection.threshold", "second", counts[0], f"{errors[1]:.3g}", "The same in all runs: problem.name"):
         assert words in output.getvalue()
     page = check_safe(write_comparison(comparison, tmp_path / "new" / "page.html").read_text(encoding="utf-8"))
     assert summary["verdict"]["sentence"] in page.text

@@ -3,10 +3,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from vihmc import MLP, SensitivityConfig
+from vihmc import MLP
 from vihmc.posterior.density import Posterior
 from vihmc.posterior.layout import ParamLayout
-from vihmc.selection.sensitivity import estimate_squared_gradients, score, sum_squared_gradients
+from vihmc.posterior.squared_gradients import estimate_squared_gradients, sum_squared_gradients
+from vihmc.selection.sensitivity import score
 
 MODEL = MLP((2, 4, 3))
 
@@ -32,7 +33,7 @@ def network():
 def test_scores_of_a_linear_model_are_closed_form(precision, linear_gaussian):
     posterior = linear_gaussian.posterior
     mean, std = jnp.asarray(linear_gaussian.mean), jnp.linspace(0.1, 0.5, 5)
-    scores = score(posterior, mean, std, posterior.inputs, SensitivityConfig())
+    scores = score(posterior, mean, std, posterior.inputs)
     exact = np.asarray(std) ** 2 * np.mean(linear_gaussian.features**2, axis=0)
     np.testing.assert_allclose(scores.values, exact, rtol=1e-5 if precision == "float32" else 1e-12)
     np.testing.assert_array_equal(scores.standard_error, 0)
@@ -41,7 +42,7 @@ def test_scores_of_a_linear_model_are_closed_form(precision, linear_gaussian):
 def test_scores_agree_with_finite_differences(x64, network):
     predict, theta, inputs = network
     std = jnp.linspace(0.1, 1.0, theta.size)
-    scores = score(as_posterior(inputs), theta, std, inputs, SensitivityConfig())
+    scores = score(as_posterior(inputs), theta, std, inputs)
     step = 1e-6
     for index in range(theta.size):
         moved = (predict(theta.at[index].add(step), inputs) - predict(theta.at[index].add(-step), inputs)) / (2 * step)
@@ -52,7 +53,7 @@ def test_scores_agree_with_finite_differences(x64, network):
 def test_a_change_of_the_unit_of_an_output_changes_no_ratio_of_scores(x64, network, method):
     """Outputs with a noise each count in units of it, so that pascals do not outvote kelvins."""
     predict, theta, inputs = network
-    config, std = SensitivityConfig(method=method, num_probes=20_000), jnp.ones(theta.size)
+    std = jnp.ones(theta.size)
     jacobian = jax.jacrev(predict)(theta, inputs)
     noise_std = np.array([0.1, 2.0, 300.0])
     posterior = Posterior.of(
@@ -63,7 +64,7 @@ def test_a_change_of_the_unit_of_an_output_changes_no_ratio_of_scores(x64, netwo
         prior_std=1.0,
         noise_std=noise_std,
     )
-    scores = score(posterior, theta, std, inputs, config, jax.random.key(0))
+    scores = score(posterior, theta, std, inputs, method=method, rng_key=jax.random.key(0), num_probes=20_000)
     expected = jnp.sum((jacobian / noise_std[:, None]) ** 2, axis=(0, 1))
     expected = expected / (len(inputs) * np.sum(noise_std**-2))
     error = np.asarray(scores.standard_error) if method == "random_signs" else 1e-12 * expected
@@ -112,4 +113,15 @@ def test_the_jacobian_is_never_held_whole():
 def test_random_signs_need_a_key(network):
     _, theta, inputs = network
     with pytest.raises(ValueError, match="`rng_key` is needed"):
-        score(as_posterior(inputs), theta, theta, inputs, SensitivityConfig(method="random_signs"))
+        score(as_posterior(inputs), theta, theta, inputs, method="random_signs")
+
+
+def test_very_many_outputs_are_estimated(x64, network, monkeypatch):
+    _, theta, inputs = network
+    posterior, std = as_posterior(inputs), jnp.ones(theta.size)
+    exact = score(posterior, theta, std, inputs, rng_key=jax.random.key(0))
+    assert not exact.standard_error.any()
+    monkeypatch.setattr("vihmc.selection.sensitivity._MANY_OUTPUTS", 20)
+    estimated = score(posterior, theta, std, inputs, rng_key=jax.random.key(0))
+    assert np.all(estimated.standard_error > 0)
+    assert np.max(np.abs(estimated.values - exact.values) / estimated.standard_error) < 5

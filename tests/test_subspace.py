@@ -11,69 +11,61 @@ SCORES = np.array([0.1, 0.5, 0.05, 0.3, 0.05 + 1e-9])
 MEAN = jnp.arange(5.0)
 
 
-def kept(scores=SCORES, **settings):
-    config = SelectionConfig(**{"rank_by": "sensitivity", "rule": "at_most"} | settings)
+def selected(scores=SCORES, **settings):
+    config = SelectionConfig(**{"rule": "sensitivity"} | settings)
     std = jnp.array([5.0, 1, 2, 3, 4])
     subspace = select(jnp.asarray(scores, float), config, mean=MEAN, std=std, rng_key=jax.random.key(0))
     return subspace.selected.tolist()
 
 
 def test_the_papers_rule_leaves_out_the_parameter_that_crosses(x64):
-    assert kept(threshold=0.79) == [1]
-    assert kept(threshold=0.81) == [1, 3]
-    assert kept(threshold=0.95) == [0, 1, 3]
-    assert kept(threshold=1.0) == [0, 1, 2, 3, 4]
+    assert selected(threshold=0.79) == [1]
+    assert selected(threshold=0.81) == [1, 3]
+    assert selected(threshold=0.95) == [0, 1, 3]
+    assert selected(threshold=1.0) == [0, 1, 2, 3, 4]
 
 
 def test_a_sum_that_equals_the_threshold_meets_it():
     scores = np.array([0.4, 0.3, 0.2, 0.1])  # cumulative 0.7 and 0.9 are not exact in binary
-    assert count_for(scores, 0.7, rule="at_most") == count_for(scores, 0.7, rule="at_least") == 2
-    assert count_for(scores, 0.9, rule="at_most") == count_for(scores, 0.9, rule="at_least") == 3
-
-
-def test_at_least_takes_the_parameter_that_crosses(x64):
-    assert kept(threshold=0.79, rule="at_least") == [1, 3]
-    assert kept(threshold=0.3, rule="at_least") == [1]
+    assert count_for(scores, 0.7) == 2
+    assert count_for(scores, 0.9) == 3
 
 
 def test_count_and_baselines_of_equal_size(x64):
-    assert kept(rule="count", count=2) == [1, 3]
-    assert kept(threshold=0.81, rank_by="variance") == [0, 4]
-    assert kept(threshold=0.81, rank_by="magnitude") == [3, 4]
-    random = kept(threshold=0.81, rank_by="random")
+    assert selected(count=2) == [1, 3]
+    assert selected(threshold=0.81, rule="variance") == [0, 4]
+    assert selected(threshold=0.81, rule="magnitude") == [3, 4]
+    random = selected(threshold=0.81, rule="random")
     assert len(random) == 2
-    assert random == kept(threshold=0.81, rank_by="random")
+    assert random == selected(threshold=0.81, rule="random")
 
 
 @pytest.mark.parametrize(
     ("scores", "settings", "sentence"),
     [
-        (SCORES, {"threshold": 0.4}, "`selection.threshold` must keep at least one parameter, got 0.4"),
+        (SCORES, {"threshold": 0.4}, "`selection.threshold` must select at least one parameter, got 0.4"),
         ([0.1, np.nan, 0.2, 0, 0], {}, "`scores` must be finite, got nan for parameter 1"),
         ([0.1, -0.1, 0.2, 0, 0], {}, "`scores` must not be negative, got -0.1"),
         (np.zeros(5), {}, "`scores` must have a positive one"),
-        (SCORES, {"rule": "count", "count": 6}, "`selection.count` must be at most the number of parameters, 5, got 6"),
-        ([3, 2, 2, 2, 1], {"threshold": 0.55}, r"must not cut between equal scores, .* Keep 1 or 4"),
+        (SCORES, {"count": 6}, "`selection.count` must be at most the number of parameters, 5, got 6"),
     ],
 )
 def test_a_selection_that_makes_no_sense_is_refused(x64, scores, settings, sentence):
     with pytest.raises(InputError, match=sentence):
-        kept(scores, **settings)
+        selected(scores, **settings)
 
 
 @pytest.mark.parametrize("threshold", [0.0, -0.1, 1.01, float("nan")])
 def test_a_threshold_outside_its_range_is_refused(threshold):
     with pytest.raises(InputError, match="`threshold` must be in"):
-        count_for(SCORES, threshold, rule="at_most")
+        count_for(SCORES, threshold)
     with pytest.raises(InputError, match="`threshold` must be"):
         SelectionConfig(threshold=threshold)
 
 
-def test_ties_at_the_cut_can_be_kept_or_left_together(x64):
-    scores = [3, 2, 2, 2, 1]
-    assert kept(scores, threshold=0.55, ties="include") == [0, 1, 2, 3]
-    assert kept(scores, threshold=0.55, ties="exclude") == [0]
-    assert kept(scores, threshold=0.95) == [0, 1, 2, 3]  # ties that the cut does not touch are none
+def test_of_equal_scores_at_the_cut_the_first_are_selected(x64):
+    assert selected([3, 2, 2, 2, 1], threshold=0.55) == [0, 1]
+    assert selected([3, 2, 2, 2, 1], threshold=0.95) == [0, 1, 2, 3]
 
 
 def test_embed_and_extract_round_trip_exactly(precision):
@@ -91,7 +83,7 @@ def test_embed_and_extract_round_trip_exactly(precision):
 
 @pytest.mark.parametrize("indices", [[], [1, 1], [-1], [9]])
 def test_indices_that_are_not_a_subset_are_refused(indices):
-    with pytest.raises(InputError, match="`kept` must be distinct indices from 0 to 8"):
+    with pytest.raises(InputError, match="`selected` must be distinct indices from 0 to 8"):
         Subspace.of(indices, jnp.zeros(9))
 
 

@@ -13,6 +13,7 @@ from vihmc.fit import vi
 from vihmc.fit.map import maximum_a_posteriori
 from vihmc.fit.optimizers import for_mean
 from vihmc.posterior.density import Posterior
+from vihmc.posterior.gauss_newton import diagonal_std
 from vihmc.posterior.mean_field import MeanField, divergence_to_prior, estimate_elbo, gaussian_kl
 
 
@@ -99,9 +100,8 @@ def test_records_do_not_change_the_fit(x64, linear_gaussian):
     assert fits[1].history.step.tolist() == [70, 140, 210, 280, 300]
 
 
-@pytest.mark.parametrize("schedule", ["cosine", "plateau"])
-def test_a_fit_resumed_from_a_checkpoint_is_the_same_fit(x64, linear_gaussian, schedule):
-    config = VIConfig(num_steps=1500, schedule=schedule, plateau_patience=300, map_steps=300)
+def test_a_fit_resumed_from_a_checkpoint_is_the_same_fit(x64, linear_gaussian):
+    config = VIConfig(num_steps=1500, map_steps=300)
     arguments = (linear_gaussian.posterior, config, jax.random.key(3))
     memory = Remembering()
     whole = vi.fit(*arguments, checkpoints=memory)
@@ -118,7 +118,7 @@ def test_a_fit_resumed_from_a_checkpoint_is_the_same_fit(x64, linear_gaussian, s
 
 
 def test_curvature_is_the_optimum_of_a_linear_model(x64, linear_gaussian):
-    std = vi.curvature_std(linear_gaussian.posterior, jnp.zeros(5))
+    std = diagonal_std(linear_gaussian.posterior, jnp.zeros(5))
     np.testing.assert_allclose(std, 1 / np.sqrt(np.diag(linear_gaussian.precision_matrix)), rtol=1e-12)
 
 
@@ -145,15 +145,6 @@ def test_muon_takes_orthogonal_steps_and_arrives(x64):
     theta = maximum_a_posteriori(posterior, jnp.ones(6), config, jax.random.key(0)).theta
     ridge = np.linalg.solve(x.T @ x + 0.25 * np.eye(3), x.T @ y)
     np.testing.assert_allclose(theta.reshape(3, 2), ridge, atol=1e-3)
-
-
-def test_plateau_reduces_the_rate_and_then_stops(x64, linear_gaussian):
-    config = VIConfig(schedule="plateau", num_steps=50_000, plateau_patience=500, plateau_drops=2)
-    result = vi.fit(linear_gaussian.posterior, config, jax.random.key(4))
-    rates = np.unique(result.history.learning_rate)
-    np.testing.assert_allclose(rates, [1e-4, 1e-3, 1e-2])
-    assert result.converged
-    assert result.history.step[-1] < 50_000
 
 
 def test_a_fit_worse_than_the_prior_says_so(x64):
@@ -208,7 +199,7 @@ def test_a_fit_that_has_not_arrived_does_not_say_it_has(x64, linear_gaussian):
     slow = VIConfig(num_steps=9000, map_steps=0, learning_rate=1e-4, initial_mean_std=1.0)
     result = vi.fit(linear_gaussian.posterior, slow, jax.random.key(0))
     assert result.converged is False
-    assert "still changing" in result.message
+    assert "not converged" in result.message
     short = vi.fit(linear_gaussian.posterior, VIConfig(num_steps=500), jax.random.key(0))
     assert short.converged is None
     assert "too few to tell" in short.message

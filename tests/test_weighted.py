@@ -101,10 +101,8 @@ def test_minibatches_are_unbiased(case):
 
 def test_exact_scores_are_those_of_the_records(case):
     std = jnp.linspace(0.1, 1, case.theta.size)
-    of_pairs = score(
-        case.pairs, case.theta, std, case.pairs.inputs, SensitivityConfig(), weights=case.pairs.weights
-    ).values
-    of_records = score(case.records, case.theta, std, case.records.inputs, SensitivityConfig()).values
+    of_pairs = score(case.pairs, case.theta, std, case.pairs.inputs, weights=case.pairs.weights).values
+    of_records = score(case.records, case.theta, std, case.records.inputs).values
     np.testing.assert_allclose(of_pairs, of_records, rtol=1e-8)
     # The same by brute force, which any other model would take.
     brute = Posterior.of(
@@ -116,10 +114,10 @@ def test_exact_scores_are_those_of_the_records(case):
         noise_std=1.0,
     )
     settings = (case.theta, std, brute.inputs)
-    of_brute = score(brute, *settings, SensitivityConfig(), weights=case.pairs.weights).values
+    of_brute = score(brute, *settings, weights=case.pairs.weights).values
     np.testing.assert_allclose(of_brute, of_records, rtol=1e-8)
-    signs = SensitivityConfig(method="random_signs", num_probes=2000)
-    estimated = score(brute, *settings, signs, jax.random.key(0), weights=case.pairs.weights)
+    signs = {"method": "random_signs", "num_probes": 2000, "rng_key": jax.random.key(0)}
+    estimated = score(brute, *settings, **signs, weights=case.pairs.weights)
     assert np.max(np.abs(estimated.values - of_records) / estimated.standard_error) < 5
 
 

@@ -9,12 +9,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from vihmc.checkpointing import Observer
     from vihmc.config.method import MethodConfig, PredictionConfig, SamplerConfig, SelectionConfig, VIConfig
     from vihmc.errors import InputError
     from vihmc.models.deeponet import DeepONet
     from vihmc.models.features import PeriodicFeatures
     from vihmc.models.mlp import MLP
-    from vihmc.pipeline import Inference, Observer, infer
+    from vihmc.pipeline import Inference, infer
     from vihmc.posterior.density import Posterior
     from vihmc.posterior.layout import ParamLayout
     from vihmc.posterior.operator import OperatorPosterior
@@ -28,7 +29,7 @@ _HOMES = {
     "InputError": "errors",
     "MLP": "models.mlp",
     "MethodConfig": "config.method",
-    "Observer": "pipeline",
+    "Observer": "checkpointing",
     "OperatorPosterior": "posterior.operator",
     "ParamLayout": "posterior.layout",
     "PeriodicFeatures": "models.features",
@@ -37,7 +38,6 @@ _HOMES = {
     "PredictionConfig": "config.method",
     "SamplerConfig": "config.method",
     "SelectionConfig": "config.method",
-    "SensitivityConfig": "config.method",
     "StoredRun": "runs.stored_run",
     "Subspace": "posterior.subspace",
     "VIConfig": "config.method",
@@ -62,7 +62,6 @@ __all__ = [
     "PredictionConfig",
     "SamplerConfig",
     "SelectionConfig",
-    "SensitivityConfig",
     "StoredRun",
     "Subspace",
     "VIConfig",

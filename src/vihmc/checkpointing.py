@@ -1,7 +1,8 @@
 """Long computations that can be interrupted: one loop for all of them, what is remembered, and who is told.
 
-A stage is a loop over a state that is a tree of arrays and numbers. It asks once what to go on from, and offers its state
-when that is due. What it computes must not depend on how often it was asked; then a resumed run is the uninterrupted one.
+A stage is a loop over a state that is a tree of arrays and numbers. It asks once what to go on from, and offers its
+state when that is due. What it computes must not depend on how often it was asked; then a resumed run equals the
+uninterrupted one.
 """
 
 import time

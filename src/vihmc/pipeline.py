@@ -2,8 +2,7 @@
 
 1. **Fit**: a Gaussian approximation q of all parameters, by mean-field VI or a MAP and the curvature there.
 2. **Select**: score how much each parameter moves the prediction, and select the few that matter.
-3. **Sample**: HMC on the selected parameters, exactly, with the others frozen at the mean of q, or in every chain at a
-   perturbed MAP of its own.
+3. **Sample**: HMC on the selected parameters, with the others frozen at the mean of q or, per chain, a perturbed MAP.
 4. **Predict**: average the model over the draws.
 """
 
@@ -11,25 +10,22 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-from jaxtyping import Array
 
 from vihmc.checkpointing import Observer
 from vihmc.config.method import MethodConfig
 from vihmc.fit.first_stage import fit_first_stage
-from vihmc.fit.perturbed_map import draw_perturbed_maps
+from vihmc.fit.perturbed_map import frozen_values
 from vihmc.fit.result import FitResult
 from vihmc.posterior.checks import Validation
 from vihmc.posterior.density import Posterior
 from vihmc.posterior.subspace import Subspace
 from vihmc.predict import Prediction, predict_posterior
 from vihmc.samplers.chains import Journal
-from vihmc.samplers.third_stage import Sampled, check_sampler, differs_per_chain, sample_subspace
+from vihmc.samplers.third_stage import Sampled, check_sampler, sample_subspace
 from vihmc.selection.linear_model import Captured
 from vihmc.selection.second_stage import Selected, captured_at, select_parameters
 from vihmc.selection.sensitivity import frozen_share
 from vihmc.types import Inputs, Key, Params
-
-_STREAM_PERTURBED = 6000
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,11 +43,7 @@ class Inference:
         return self.sampled.subspace
 
     def predict(self, inputs: Inputs, **settings: Any) -> Prediction:
-        """Predict with error bars at `inputs`; of an operator, the fields of these functions at the training locations.
-
-        Further arguments are those of :func:`vihmc.predict.predict_posterior`: quantiles, memory, whether to find
-        quantiles of new observations.
-        """
+        """Predict with error bars at `inputs`; `settings` are those of :func:`vihmc.predict.predict_posterior`."""
         checked = self.posterior.check_inputs("inputs", inputs)
         return predict_posterior(self.posterior, self.sampled.space, self.sampled.draws, checked, **settings)
 
@@ -69,32 +61,25 @@ def infer(
     posterior: Posterior,
     config: MethodConfig | None = None,
     *,
-    initial_params: Params | None = None,
-    validation: Validation | tuple | None = None,
-    target_inputs: Inputs | None = None,
-    fitted: FitResult | None = None,
     observer: Observer | None = None,
     journal: Journal | None = None,
+    **given: Any,
 ) -> Inference:
     """Run the method on a posterior.
 
     Args:
         posterior: Model, prior, likelihood and data.
         config: Settings of all stages.
-        initial_params: Where the fit starts, a tree like the model's; small random numbers if not given.
-        validation: Inputs, targets and, if they differ, weights, to follow the fit on.
-        target_inputs: Where the model will be used: parameters are selected that matter there.
-        fitted: The first stage of an earlier run on the same posterior, to use as it is.
         observer: Hears about progress.
         journal: Remembers what has been done, and knows what was done before an interruption.
+        given: What the first two stages may be given, see :func:`fit_and_select`: `initial_params`, `validation`,
+            `target_inputs`, `fitted`.
     """
     config, observer, journal = config or MethodConfig(), observer or Observer(), journal or Journal()
     check_sampler("hmc", posterior, config.hmc)
-    fit, selected = fit_and_select(
-        posterior, config, initial_params, validation, target_inputs, fitted, observer=observer, journal=journal
-    )
+    fit, selected = fit_and_select(posterior, config, observer=observer, journal=journal, **given)
     subspace, rng_key = selected.subspace(fit.q.mean), _stage_keys(config)[3]
-    frozen = _frozen_values(posterior, fit, subspace, config, rng_key, observer, journal)
+    frozen = frozen_values(posterior, fit.q, subspace, config, rng_key, observer, journal)
     with observer.stage("hmc", config.hmc.num_warmup + config.hmc.num_draws):
         sampled = sample_subspace(
             posterior, fit.q, subspace, config.hmc, rng_key, frozen=frozen, on_steps=observer.on_steps,
@@ -106,15 +91,26 @@ def infer(
 def fit_and_select(
     posterior: Posterior,
     config: MethodConfig,
+    *,
+    observer: Observer,
+    journal: Journal,
     initial_params: Params | None = None,
     validation: Validation | tuple | None = None,
     target_inputs: Inputs | None = None,
     fitted: FitResult | None = None,
-    *,
-    observer: Observer,
-    journal: Journal,
 ) -> tuple[FitResult, Selected]:
-    """Run the first two stages; arguments are those of :func:`infer`."""
+    """Run the first two stages.
+
+    Args:
+        posterior: Model, prior, likelihood and data.
+        config: Settings of all stages.
+        observer: Hears about progress.
+        journal: Remembers what has been done.
+        initial_params: Where the fit starts, a tree like the model's; small random numbers if not given.
+        validation: Inputs, targets and, if they differ, weights, to follow the fit on.
+        target_inputs: Where the model will be used: parameters are selected that matter there.
+        fitted: The first stage of an earlier run on the same posterior, to use as it is.
+    """
     key_fit, key_scores, key_selection, _ = _stage_keys(config)
     with observer.stage("vi", config.num_fit_steps):
         fit = journal.once("fit", lambda: fit_first_stage(
@@ -132,23 +128,3 @@ def fit_and_select(
 def _stage_keys(config: MethodConfig) -> Key:
     """Random keys of the fit, the scores, the selection and the chains."""
     return jax.random.split(jax.random.key(config.seed), 4)
-
-
-def _frozen_values(
-    posterior: Posterior,
-    fit: FitResult,
-    subspace: Subspace,
-    config: MethodConfig,
-    rng_key: Key,
-    observer: Observer,
-    journal: Journal,
-) -> Array | None:
-    """Values of the frozen parameters for each chain; None where all chains have the mean of q."""
-    if not differs_per_chain(subspace, config.hmc):
-        return None
-    with observer.stage("frozen", config.hmc.num_chains):
-        return draw_perturbed_maps(
-            posterior, fit.q, config.vi, jax.random.fold_in(rng_key, _STREAM_PERTURBED),
-            num_chains=config.hmc.num_chains,
-            at_once=config.hmc.chains_at_once == "all", on_chain=observer.on_chain, checkpoints=journal,
-        )  # fmt: skip

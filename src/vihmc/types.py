@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-from jax.tree_util import Partial, all_leaves
+from jax.tree_util import GetAttrKey, Partial, all_leaves, register_pytree_with_keys
 from jaxtyping import Array, Float
 
 Params = Any
@@ -52,3 +52,25 @@ def as_pytree_function(function: Callable) -> Callable:
     if inspect.ismethod(function) and not all_leaves([function.__self__]):
         return Partial(function.__func__, function.__self__)
     return Partial(function)
+
+
+def register_pytree(cls: type, *, data_fields: list[str], meta_fields: list[str]) -> None:
+    """Register a frozen dataclass as a pytree that JAX rebuilds without calling its constructor.
+
+    JAX fills trees with marks of its own, which a constructor that checks shapes would refuse.
+    """
+
+    def flatten(tree: Any) -> tuple[tuple, tuple]:
+        return tuple(getattr(tree, name) for name in data_fields), tuple(getattr(tree, name) for name in meta_fields)
+
+    def flatten_with_keys(tree: Any) -> tuple[tuple, tuple]:
+        children, meta = flatten(tree)
+        return tuple((GetAttrKey(name), child) for name, child in zip(data_fields, children, strict=True)), meta
+
+    def unflatten(meta: tuple, children: Any) -> Any:
+        tree = object.__new__(cls)
+        for name, value in zip((*data_fields, *meta_fields), (*children, *meta), strict=True):
+            object.__setattr__(tree, name, value)
+        return tree
+
+    register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)

@@ -4,7 +4,7 @@ A run is described by one frozen tree, validated as a whole and stored beside th
 section, so it can be used alone: ``fit(posterior, VIConfig(num_steps=2000), rng_key)``.
 """
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, create_model, model_serializer, model_validator
 
@@ -75,7 +75,7 @@ class SelectionConfig(Settings):
         "makes gradients cheaper.",
     )
 
-    def with_defaults(self, *, has_target_inputs: bool) -> Self:
+    def with_defaults(self, *, has_target_inputs: bool) -> "SelectionConfig":
         """Return the same with 'auto' decided, given whether the user said where the model will be used."""
         if self.rule != "auto":
             return self
@@ -109,8 +109,8 @@ class SamplerConfig(Settings):
     )
     frozen: Literal["mean", "perturbed_map"] = Field(
         "mean",
-        description="Values of the frozen parameters: the mean of q, as in the paper; or for each chain a perturbed MAP "
-        "(randomise-then-optimise), which puts their uncertainty into the error bars and needs many chains.",
+        description="Values of the frozen parameters: the mean of q, as in the paper; or for each chain a perturbed "
+        "MAP (randomise-then-optimise), which puts their uncertainty into the error bars and needs many chains.",
     )
     start: Literal["q", "q_mean", "prior"] = Field(
         "q", description="Initial positions: drawn from q, its mean, or drawn from the prior."
@@ -142,7 +142,7 @@ class SamplerConfig(Settings):
         return self.jitter if self.kernel == "hmc" else 0.0
 
     @model_validator(mode="after")
-    def _settings_fit_each_other(self) -> Self:
+    def _settings_fit_each_other(self) -> "SamplerConfig":
         if self.num_shards is not None:
             for name, fitting in (("kernel", "hmc"), ("frozen", "mean")):
                 if getattr(self, name) != fitting:
@@ -206,7 +206,7 @@ class PredictionConfig(Settings):
     observation_quantiles: bool = Field(True, description="Whether to compute quantiles of new observations.")
 
     @model_validator(mode="after")
-    def _quantiles_ascend(self) -> Self:
+    def _quantiles_ascend(self) -> "PredictionConfig":
         if list(self.quantiles) != sorted(set(self.quantiles)):
             raise ValueError(f"`quantiles` must be strictly ascending, got {list(self.quantiles)}")
         return self

@@ -1,7 +1,7 @@
 """The base class of all settings: frozen, validated, and refused in one sentence."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -23,6 +23,9 @@ Names = Annotated[
 """One name, or a list of them."""
 
 
+Section = TypeVar("Section", bound="Settings")
+
+
 class Settings(BaseModel):
     """One section of the settings. Unknown keys are errors that name the nearest known one."""
 
@@ -35,7 +38,7 @@ class Settings(BaseModel):
         except ValidationError as error:
             raise InputError(_sentence(type(self), error)) from None
 
-    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+    def model_copy(self: Section, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Section:
         """Return the same settings with some values changed; unlike pydantic's own, it validates the result."""
         given = {name: getattr(self, name) for name in self.model_fields_set}
         return type(self)(**given | dict(update or {}))

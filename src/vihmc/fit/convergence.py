@@ -1,7 +1,6 @@
 """When a noisy loss has stopped falling."""
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -12,7 +11,7 @@ _JUDGED_SHARE = 2 / 3
 _WINDOW_STEPS = 1000
 
 
-def has_converged(losses: Sequence[float], steps: Sequence[int], *, num_steps: int, record_every: int) -> bool | None:
+def has_converged(losses: np.ndarray, steps: np.ndarray, *, num_steps: int, record_every: int) -> bool | None:
     """Whether the last window of steps is no better than the one before; None if there are too few records to tell.
 
     "No better" is judged against the scatter of the recorded losses, three standard errors of the difference. A cosine
@@ -25,10 +24,10 @@ def has_converged(losses: Sequence[float], steps: Sequence[int], *, num_steps: i
         record_every: Steps between two records.
     """
     window = max(5, _WINDOW_STEPS // record_every)
-    judged = [loss for loss, step in zip(losses, steps, strict=True) if step <= _JUDGED_SHARE * num_steps]
+    judged = losses[steps <= _JUDGED_SHARE * num_steps]
     if len(judged) < 2 * window:
         return None
-    before, after = np.asarray(judged[-2 * window : -window]), np.asarray(judged[-window:])
+    before, after = judged[-2 * window : -window], judged[-window:]
     noise = math.sqrt((before.var(ddof=1) + after.var(ddof=1)) / window)
     # A share of what was gained in all: the loss itself has a constant in it that grows with the data.
     gained = abs(losses[0] - after.mean())

@@ -36,7 +36,7 @@ def fit(
     on_record: Callable[[int, FitInfo], None] | None = None,
     checkpoints: Checkpoints | None = None,
 ) -> FitResult:
-    """Find the MAP in `map_steps` steps and take the curvature there. Arguments are those of :func:`vihmc.fit.vi.fit`."""
+    """Find the MAP in `map_steps` steps and the curvature there. Arguments are those of :func:`vihmc.fit.vi.fit`."""
     if config.map_steps == 0:
         raise InputError("`vi.map_steps` must be positive for the first stage 'laplace', got 0: it is the whole fit.")
     key_start, _, key_bound = split_keys(rng_key)
@@ -59,8 +59,8 @@ def fit(
         elbo=elbo,
         elbo_of_prior=elbo_of_prior,
         converged=has_converged(
-            history.loss.tolist(),
-            history.step.tolist(),
+            history.loss,
+            history.step,
             num_steps=config.map_steps,
             record_every=config.record_every,
         ),

@@ -23,13 +23,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from vihmc.checkpointing import Checkpoints, run_loop
-from vihmc.config.method import VIConfig
+from vihmc.checkpointing import Checkpoints, Observer, run_loop
+from vihmc.config.method import MethodConfig, VIConfig
 from vihmc.fit.map import check_loss, optimise
 from vihmc.fit.optimizers import for_mean
 from vihmc.posterior.density import Posterior
 from vihmc.posterior.mean_field import MeanField
+from vihmc.posterior.subspace import Subspace
 from vihmc.types import Key, Vector
+
+_STREAM_PERTURBED = 6000
 
 
 class PerturbedState(NamedTuple):
@@ -85,6 +88,32 @@ def draw_perturbed_maps(
         checkpoints, "frozen", nothing, is_done=lambda state: int(state.num_done) >= num_chains, advance=advance
     )
     return jnp.asarray(end.thetas)
+
+
+def frozen_values(
+    posterior: Posterior,
+    q: MeanField,
+    subspace: Subspace,
+    config: MethodConfig,
+    rng_key: Key,
+    observer: Observer,
+    checkpoints: Checkpoints,
+) -> Float[Array, "chains params"] | None:
+    """Values of the frozen parameters for each chain; None where all chains have the mean of q."""
+    sampler = config.hmc
+    if not subspace.differs_per_chain(sampler.frozen):
+        return None
+    with observer.stage("frozen", sampler.num_chains):
+        return draw_perturbed_maps(
+            posterior,
+            q,
+            config.vi,
+            jax.random.fold_in(rng_key, _STREAM_PERTURBED),
+            num_chains=sampler.num_chains,
+            at_once=sampler.chains_at_once == "all",
+            on_chain=observer.on_chain,
+            checkpoints=checkpoints,
+        )
 
 
 @partial(jax.jit, static_argnums=0)

@@ -84,8 +84,8 @@ class FitResult:
             message += "."
         if self.collapsed:
             message += (
-                f" This is worse than q = prior ({self.elbo_of_prior.value:.2f} nats): the fit has collapsed. Start from"
-                " a MAP (vi.map_steps), or reconsider the prior and the noise."
+                f" This is worse than q = prior ({self.elbo_of_prior.value:.2f} nats): the fit has collapsed. Start"
+                " from a MAP (vi.map_steps), or reconsider the prior and the noise."
             )
         return message
 

@@ -160,7 +160,7 @@ def fit(
         elbo=elbo,
         elbo_of_prior=elbo_of_prior,
         converged=has_converged(
-            history.loss.tolist(), history.step.tolist(), num_steps=config.num_steps, record_every=config.record_every
+            history.loss, history.step, num_steps=config.num_steps, record_every=config.record_every
         ),
         kl_weight=config.kl_weight,
     )

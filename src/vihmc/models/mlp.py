@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Shaped
 
 from vihmc.errors import InputError, nearest
 from vihmc.models import vectorised
@@ -103,7 +103,7 @@ class MLP:
         multiply = [vectorised.multiply] * self.num_layers
         return self.apply_layers(params, inputs[..., None], start=0, stop=self.num_layers - 1, multiply=multiply)
 
-    def output_layer(self, params: Params) -> Float[Array, "rows outputs *chains"]:
+    def output_layer(self, params: Params) -> Shaped[Array, "rows outputs *chains"]:
         """The weights of the output layer, its bias as the last row."""
         layer = params["layers"][-1]
         return jnp.concatenate([layer["weight"], layer["bias"][None]] if self.output_bias else [layer["weight"]])

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Shaped
 
 from vihmc.models.features import Scaling
 from vihmc.types import Inputs, Params
@@ -61,7 +61,7 @@ class VectorisedChains(Protocol):
         """What enters the output layer, a column of ones for its bias included."""
         ...
 
-    def output_layer(self, params: Params) -> Float[Array, "rows outputs *chains"]:
+    def output_layer(self, params: Params) -> Shaped[Array, "rows outputs *chains"]:
         """The weights of the output layer, its bias as the last row."""
         ...
 

@@ -23,6 +23,8 @@ from jax.custom_batching import custom_vmap
 from jax.tree_util import Partial
 from jaxtyping import Array, Float
 
+from vihmc.types import register_pytree
+
 MIN_CHAINS = 32
 """With fewer the loops are not vectorised, and several times slower: 16 chains take longer than 32."""
 MAX_WIDTH = 16
@@ -89,7 +91,7 @@ class VectorisedDensity:
         return _values_and_gradients(self.of_chains, positions)[1]
 
 
-jax.tree_util.register_dataclass(VectorisedDensity, data_fields=["of_chains"], meta_fields=[])
+register_pytree(VectorisedDensity, data_fields=["of_chains"], meta_fields=[])
 
 
 # Here and below, leaves instead of the tree itself: JAX fills trees with marks of its own that not every class takes.

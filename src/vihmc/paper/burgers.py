@@ -77,7 +77,9 @@ def generate(config: BurgersConfig) -> OperatorData:
     num_fields = config.num_training + config.num_validation
     initial = random_fields(rng, num_fields, SPECTRA[config.field], num_modes=config.num_modes)
     times, positions = np.linspace(0, 1, config.num_times), np.linspace(0, 1, config.num_positions)
-    evolution = solve(initial, viscosity=config.viscosity, num_outputs=config.num_times - 1, time_step=_time_step(config))
+    evolution = solve(
+        initial, viscosity=config.viscosity, num_outputs=config.num_times - 1, time_step=_time_step(config)
+    )
     # A part at a time: all fields on the solver's own grid are several times larger than on ours.
     fields = np.concatenate([interpolate(part, positions).astype(np.float32) for part in np.array_split(evolution, 20)])
     grid = np.stack(np.meshgrid(times, positions, indexing="ij"), axis=-1).reshape(-1, 2)

@@ -28,7 +28,9 @@ class BurgersConfig(ProblemSettings):
     num_validation: PositiveInt = Field(1000, description="Initial conditions to validate on.")
     num_times: Annotated[int, Field(ge=2)] = Field(101, description="Times of the grid, from 0 to 1.")
     num_positions: Annotated[int, Field(ge=2)] = Field(101, description="Positions of the grid, from 0 to 1.")
-    num_modes: Annotated[int, Field(ge=16, multiple_of=2)] = Field(256, description="Modes of the solver; its time step is 0.64 / modes.")
+    num_modes: Annotated[int, Field(ge=16, multiple_of=2)] = Field(
+        256, description="Modes of the solver; its time step is 0.64 / modes."
+    )
     data_seed: Count = Field(0, description="Seed of the initial conditions; `seed` does not change the data.")
     data_file: str | None = Field(
         None, description="A .npz or .mat file with branch_in, trunk_in and solution, instead of generated data."

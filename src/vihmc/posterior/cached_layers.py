@@ -31,7 +31,7 @@ from vihmc.posterior.layout import ParamLayout
 from vihmc.posterior.normal import log_normal
 from vihmc.posterior.pairs import PairTargets, Summary, error_gradient, log_likelihood, residual_form, summarise
 from vihmc.posterior.subspace import Subspace, scatter
-from vihmc.types import Params
+from vihmc.types import Params, register_pytree
 
 _CHUNK_BYTES = 24e6
 """Activations and targets of a chunk of locations: less than the last-level cache of most processors."""
@@ -270,7 +270,7 @@ class RestrictedOperator:
         return jax.lax.scan(body, zero, chunks)[0]
 
 
-jax.tree_util.register_dataclass(
+register_pytree(
     RestrictedOperator,
     data_fields=[
         "frozen",

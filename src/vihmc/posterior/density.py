@@ -35,7 +35,7 @@ from vihmc.posterior.normal import log_normal
 from vihmc.posterior.shards import ShardedDensity, check_shards
 from vihmc.posterior.squared_gradients import gradients_at, sum_squared_gradients
 from vihmc.posterior.subspace import Subspace
-from vihmc.types import Inputs, Key, Params, PredictFn, Vector
+from vihmc.types import Inputs, Key, Params, PredictFn, Vector, register_pytree
 
 _MAX_PERMUTED = 10_000
 
@@ -139,12 +139,6 @@ class Posterior:
         """How often each output was observed, of the shape of `targets`; None for once each."""
         return None
 
-    @property
-    def output_precision(self) -> Array:
-        """Weight of each output's squared residual in the likelihood; broadcasts against `targets`."""
-        precision = 1 / self.noise_std**2
-        return precision if self.weights is None else self.weights * precision
-
     def predict(self, theta: Vector, inputs: Inputs) -> Array:
         """Run the model on a parameter vector."""
         return self.model.apply(self.layout.unravel(theta), inputs)
@@ -233,7 +227,7 @@ class Posterior:
         return check_inputs_like(name, inputs, self.inputs)
 
 
-jax.tree_util.register_dataclass(
+register_pytree(
     Posterior,
     data_fields=["inputs", "targets", "prior_std", "noise_std"],
     meta_fields=["model", "layout"],

@@ -41,8 +41,10 @@ class ParamLayout:
             raise InputError("`params` must hold at least one array, got an empty tree.")
         names = tuple(jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in leaves)
         for name, (_, leaf) in zip(names, leaves, strict=True):
-            if not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
-                raise InputError(f"`params` must hold floating-point arrays, got {jnp.result_type(leaf)} at '{name}'.")
+            dtype = getattr(leaf, "dtype", None) or np.asarray(leaf).dtype
+            if not jnp.issubdtype(dtype, jnp.floating):
+                what = dtype if jnp.issubdtype(dtype, jnp.number) else f"a {type(leaf).__name__}"
+                raise InputError(f"`params` must hold floating-point arrays, got {what} at '{name}'.")
         return cls(treedef, names, tuple(tuple(jnp.shape(leaf)) for _, leaf in leaves))
 
     @cached_property

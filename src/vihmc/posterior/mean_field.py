@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from vihmc.posterior.density import Posterior
-from vihmc.types import Key, Vector
+from vihmc.types import Key, Vector, register_pytree
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +31,7 @@ class MeanField:
         return self.mean + self.std * noise
 
 
-jax.tree_util.register_dataclass(MeanField, data_fields=["mean", "std"], meta_fields=[])
+register_pytree(MeanField, data_fields=["mean", "std"], meta_fields=[])
 
 
 class Bound(NamedTuple):

@@ -28,7 +28,7 @@ from vihmc.posterior.layout import ParamLayout
 from vihmc.posterior.pairs import PairTargets, factorise, half_squared_error, log_likelihood, weigh
 from vihmc.posterior.shards import ShardedDensity, check_shards
 from vihmc.posterior.subspace import Subspace
-from vihmc.types import Inputs, Key, Params, Vector
+from vihmc.types import Inputs, Key, Params, Vector, register_pytree
 
 _ROWS_AT_ONCE = 16
 
@@ -131,7 +131,7 @@ class OperatorPosterior(Posterior):
         """How often each value was observed; None for once each."""
         return self.factors.weights
 
-    def reweighted(self, weights: Float[Array, "functions locations"]) -> "OperatorPosterior":
+    def reweighted(self, weights: Float[Array | np.ndarray, "functions locations"]) -> "OperatorPosterior":
         """The posterior of the same values, observed more or less often: zero leaves one out.
 
         Raises:
@@ -278,7 +278,7 @@ class OperatorPosterior(Posterior):
         return ShardedDensity(Partial(RestrictedOperator.log_density_of_shard, restricted), num_shards)
 
 
-jax.tree_util.register_dataclass(
+register_pytree(
     OperatorPosterior,
     data_fields=["inputs", "targets", "prior_std", "noise_std", "locations", "factors"],
     meta_fields=["model", "layout"],

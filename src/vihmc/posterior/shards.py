@@ -11,6 +11,7 @@ from jax.tree_util import Partial
 from jaxtyping import Array
 
 from vihmc.errors import InputError
+from vihmc.types import register_pytree
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,4 +44,4 @@ def check_shards(name: str, num_observations: int, num_shards: int) -> None:
         )
 
 
-jax.tree_util.register_dataclass(ShardedDensity, data_fields=["shard_fn"], meta_fields=["num_shards"])
+register_pytree(ShardedDensity, data_fields=["shard_fn"], meta_fields=["num_shards"])

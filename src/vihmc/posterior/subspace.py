@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Int
 
 from vihmc.errors import InputError
 from vihmc.models.vectorised import VectorisedDensity
-from vihmc.types import Vector, as_pytree_function
+from vihmc.types import Vector, as_pytree_function, register_pytree
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +50,10 @@ class Subspace:
         """Dimension of the subspace."""
         return self.selected.shape[0]
 
+    def differs_per_chain(self, frozen: str) -> bool:
+        """Whether each chain has values of its own for the frozen parameters, if any are frozen."""
+        return frozen != "mean" and self.num_selected < self.center.shape[0]
+
     def extract(self, theta: Float[Array, "*batch params"]) -> Float[Array, "*batch selected"]:
         """Take the selected entries of full parameter vectors."""
         return theta[..., self.selected]
@@ -79,7 +83,7 @@ class Subspace:
         return Partial(_call_embedded, self, as_pytree_function(function))
 
 
-jax.tree_util.register_dataclass(Subspace, data_fields=["selected", "rank", "center"], meta_fields=[])
+register_pytree(Subspace, data_fields=["selected", "rank", "center"], meta_fields=[])
 
 
 @jax.custom_vjp

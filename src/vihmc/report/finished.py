@@ -1,146 +1,105 @@
-"""A finished run as it is read back from its directory, by whatever version it was written.
+"""A finished run, read back from its directory: its summary, its settings and its figures."""
 
-What was stored may be of an older version, edited by hand or damaged: a value is asked for by its place and kind, and
-is None if it is not there, is of another kind, or is not finite.
-"""
-
-import math
-from collections.abc import Iterator
+import json
+import shlex
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from vihmc.config.files import read_toml
+from pydantic import BaseModel
+
+from vihmc.config.files import parse_override, read_toml
 from vihmc.errors import InputError
 from vihmc.report.formats import clean
+from vihmc.report.schema import ChainsTable, Diagnostics, Predictive, Summary, VerdictTable, read_summary
+from vihmc.runs.config import RunConfig, build_config, load_preset
 from vihmc.runs.evaluation import HMC, VI, VIHMC
-from vihmc.runs.files import load_json
 
 OPTIONAL_STAGES = {"reference": "reference.enabled", "leave_out": "leave_out.num_folds"}
 """Stages that may not have run, and the setting that says whether they did."""
 
 
-class Tree:
-    """Nested values from a file."""
-
-    def __init__(self, value: Any) -> None:
-        """Wrap what a JSON or TOML file held; anything but a table is an empty one."""
-        self._table: dict[str, Any] = value if isinstance(value, dict) else {}
-
-    def __bool__(self) -> bool:
-        return bool(self._table)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._table)
-
-    def get(self, *keys: str) -> Any:
-        """Whatever is at a place."""
-        value: Any = self._table
-        for key in keys:
-            value = value.get(key) if isinstance(value, dict) else None
-        return value
-
-    def branch(self, *keys: str) -> "Tree":
-        """The table at a place."""
-        return Tree(self.get(*keys))
-
-    def number(self, *keys: str) -> float | None:
-        """The finite number at a place."""
-        return as_number(self.get(*keys))
-
-    def text(self, *keys: str) -> str | None:
-        """The words at a place."""
-        value = self.get(*keys)
-        return clean(value) if isinstance(value, str) and value.strip() else None
-
-    def flag(self, *keys: str) -> bool | None:
-        """The yes or no at a place."""
-        value = self.get(*keys)
-        return value if isinstance(value, bool) else None
-
-    def entries(self, *keys: str) -> list[Any]:
-        """The list at a place."""
-        value = self.get(*keys)
-        return value if isinstance(value, list) else []
-
-
 class Method(NamedTuple):
-    """What a run says about one of VI, VI-HMC and HMC on all parameters.
+    """Results of VI, VI-HMC or HMC on all parameters.
 
     Attributes:
         name: Of the method.
         predictive: Its accuracy.
-        chains: Of its chains; empty for VI, like all below.
+        chains: Its chains; None for VI, like all below.
         diagnostics: Of its chains.
-        verdict: Whether to trust them.
-        seconds: Time of its own stage, if known.
+        verdict: Whether its chains can be trusted.
+        seconds: Wall time of its own stage, if known.
     """
 
     name: str
-    predictive: Tree
-    chains: Tree
-    diagnostics: Tree
-    verdict: Tree
+    predictive: Predictive
+    chains: ChainsTable | None
+    diagnostics: Diagnostics | None
+    verdict: VerdictTable | None
     seconds: float | None
 
 
 class FinishedRun(NamedTuple):
-    """What a run left behind.
+    """A finished run.
 
     Attributes:
         path: Its directory.
-        summary: Of ``summary.json`` (docs/summary.md).
-        config: Of ``config.toml``; empty if that cannot be read.
+        summary: Of ``summary.json``.
+        config: Of ``config.toml``.
     """
 
     path: Path
-    summary: Tree
-    config: Tree
-
-    @property
-    def problem(self) -> str:
-        """Name of the problem."""
-        return self.summary.text("problem") or self.config.text("problem", "name") or "unnamed problem"
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """Settings by name, such as ``seed`` and ``hmc.num_chains``, but for those of stages that did not run."""
-        settings: dict[str, Any] = {}
-        for name in self.config:
-            branch = self.config.branch(name)
-            settings |= {f"{name}.{key}": branch.get(key) for key in branch} or {name: self.config.get(name)}
-        for stage, switch in OPTIONAL_STAGES.items():
-            if not settings.get(switch):
-                settings = {
-                    name: value
-                    for name, value in settings.items()
-                    if name == switch or not name.startswith(f"{stage}.")
-                }
-        return settings
+    summary: Summary
+    config: RunConfig
 
     @property
     def methods(self) -> tuple[Method, ...]:
         """The methods that were run."""
-        summary, full, nothing = self.summary, self.summary.branch("reference"), Tree(None)
-        predictive, chains, diagnostics, verdict = map(summary.branch, ("predictive", "hmc", "diagnostics", "verdict"))
-        vi_seconds, hmc_seconds, full_seconds = (summary.number("seconds", key) for key in ("vi", "hmc", "reference"))
-        vi = Method(VI, summary.branch("predictive_vi"), nothing, nothing, nothing, vi_seconds)
-        vihmc = Method(VIHMC, predictive, chains, diagnostics, verdict, hmc_seconds)
-        predictive, diagnostics, verdict = map(full.branch, ("predictive", "diagnostics", "verdict"))
-        hmc = Method(HMC, predictive, full, diagnostics, verdict, full_seconds)
-        return tuple(method for method in (vi, vihmc, hmc) if method.predictive or method.chains)
+        found, full, seconds = self.summary, self.summary.reference, self.summary.seconds.get
+        vi = Method(VI, found.predictive_vi, None, None, None, seconds("vi"))
+        vihmc = Method(VIHMC, found.predictive, found.hmc, found.diagnostics, found.verdict, seconds("hmc"))
+        if full is None:
+            return vi, vihmc
+        return vi, vihmc, Method(HMC, full.predictive, full, full.diagnostics, full.verdict, seconds("reference"))
 
     @property
-    def selected_per_leaf(self) -> dict[str, tuple[float, float]]:
-        """Number of kept and of all parameters in every array of the model."""
-        leaves = self.summary.branch("selected_per_leaf")
-        pairs = {name: [as_number(value) for value in leaves.entries(name)] for name in leaves}
+    def settings(self) -> dict[str, Any]:
+        """Settings by name, such as ``seed`` and ``hmc.num_chains``, without those of stages that did not run."""
+        settings = _flatten(self.config)
+        skipped = [stage for stage, switch in OPTIONAL_STAGES.items() if not settings[switch]]
         return {
-            clean(name): (pair[0], pair[1])
-            for name, pair in pairs.items()
-            if len(pair) == 2 and pair[0] is not None and pair[1]
+            name: value
+            for name, value in settings.items()
+            if name.partition(".")[0] not in skipped or name in OPTIONAL_STAGES.values()
         }
 
-    def figure_files(self) -> dict[str, Path]:
+    @property
+    def changes(self) -> dict[str, tuple[Any, Any]]:
+        """Settings that differ from the preset: the preset's value, and that of the run."""
+        preset = _flatten(build_config(load_preset(self.config.problem.name, self.config.preset)))
+        return {name: (preset.get(name), value) for name, value in self.settings.items() if preset.get(name) != value}
+
+    @property
+    def meanings(self) -> dict[str, str]:
+        """What every setting means."""
+        meanings: dict[str, str] = {}
+        for name, field in type(self.config).model_fields.items():
+            section = getattr(self.config, name)
+            inner = type(section).model_fields if isinstance(section, BaseModel) else {}
+            meanings |= {name: field.description or ""} | {
+                f"{name}.{key}": f.description or "" for key, f in inner.items()
+            }
+        return meanings
+
+    @property
+    def command(self) -> str:
+        """The command line that repeats the run from its preset."""
+        words = ["vihmc", "run", self.config.problem.name, "--preset", self.config.preset]
+        for name, (_, value) in self.changes.items():
+            words += ["--set", f"{name}={_written('none' if value is None else value)}"]
+        return clean(shlex.join(words))
+
+    @property
+    def figures(self) -> dict[str, Path]:
         """The files of its figures by name."""
         return {clean(file.stem): file for file in sorted((self.path / "figures").glob("*.png"))}
 
@@ -149,25 +108,30 @@ def read_run(path: Path) -> FinishedRun:
     """Read the directory of a finished run.
 
     Raises:
-        InputError: If it has no summary, or one that cannot be read.
+        InputError: If it is not the directory of a finished run of this version.
     """
-    file = path / "summary.json"
-    if not file.is_file():
-        what = "has no summary.json" if path.is_dir() else "is no directory"
+    if not (path / "summary.json").is_file():
+        what = "has no summary.json" if path.is_dir() else "is not a directory"
         raise InputError(f"`run` must be the directory of a finished run, got {clean(str(path))}, which {what}.")
-    summary = load_json(file)
+    summary = read_summary(path / "summary.json")
     try:
-        config = read_toml(path / "config.toml")
-    except (InputError, RecursionError):
-        config = {}
-    return FinishedRun(path, Tree(summary), Tree(config))
+        config = build_config(read_toml(path / "config.toml"))
+        load_preset(config.problem.name, config.preset)
+    except (InputError, RecursionError) as error:
+        raise InputError(
+            f"`run` must have the config.toml of a run of this version, got {clean(str(path))}: {clean(str(error))}"
+        ) from None
+    return FinishedRun(path, summary, config)
 
 
-def as_number(value: Any) -> float | None:
-    """A finite number, or None."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    try:
-        return float(value) if math.isfinite(value) else None
-    except OverflowError:
-        return None
+def _written(value: Any) -> str:
+    """A value as ``--set`` reads it: words as they are, if they are not read as something else."""
+    is_word = isinstance(value, str) and parse_override(f"name={value}") == {"name": value}
+    return value if is_word else json.dumps(value, ensure_ascii=False)
+
+
+def _flatten(config: RunConfig) -> dict[str, Any]:
+    values = config.model_dump(mode="json")
+    sections = {name: section for name, section in values.items() if isinstance(section, dict)}
+    flat = {name: value for name, value in values.items() if name not in sections}
+    return flat | {f"{name}.{key}": value for name, section in sections.items() for key, value in section.items()}

@@ -1,152 +1,113 @@
-"""Building blocks of a page that a person reads: no script, nothing from a network, light and dark, phone and paper."""
+"""Pages as jinja2 templates: no script, nothing from a network, and every text from a file is escaped."""
 
+import base64
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable
 from importlib import resources
-from typing import NamedTuple
+from io import BytesIO
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from vihmc.report.formats import UNKNOWN
-from vihmc.report.markup import Markup, escape, join, tag
-from vihmc.report.pictures import Picture
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from matplotlib.figure import Figure
+from PIL import Image
+
+from vihmc.diagnostics.verdict import Level
+from vihmc.report import formats
 
 READABLE, COMFORTABLE = 0.48, 0.66
-"""CSS pixels per pixel of a picture: where its letters are just large enough, and where they are like the text."""
-POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
-SIGNS = {"good": "✓", "fair": "!", "bad": "✗", "unknown": "?"}
-"""Colour alone says nothing: each kind of badge has a sign, and a word."""
+"""CSS pixels per pixel of a figure: where its letters are just large enough, and where they are like the text."""
+KINDS = {Level.TRUST: "good", Level.MEAN_ONLY: "fair", Level.DO_NOT: "bad"}
+"""The style of each verdict."""
 
 
-class Section(NamedTuple):
-    """A part of a page."""
+class Picture(NamedTuple):
+    """A PNG file and its width and height in pixels."""
 
-    title: str
-    body: Markup
+    data: bytes
+    width: int
+    height: int
+
+    @property
+    def url(self) -> str:
+        """The picture as an address that holds it."""
+        return f"data:image/png;base64,{base64.b64encode(self.data).decode('ascii')}"
+
+    @property
+    def sizes(self) -> str:
+        """Smallest and largest width on the page."""
+        return f"--least: {self.width * READABLE:.0f}px; --most: {self.width * COMFORTABLE:.0f}px"
 
 
-class Card(NamedTuple):
-    """A key figure: its name, its value, what it means, and how good it is if that can be said."""
+def read_picture(path: Path) -> Picture | None:
+    """Read a PNG file; None if it cannot be read or is damaged."""
+    try:
+        data = path.read_bytes()
+        with Image.open(BytesIO(data), formats=("PNG",)) as image:
+            image.verify()
+            return Picture(data, *image.size)
+    except Exception:  # a damaged file has many errors
+        return None
 
-    name: str
-    value: str | None
-    meaning: str
-    kind: str | None = None
-    word: str = ""
+
+def draw_picture(figure: Figure) -> Picture:
+    """Draw a figure."""
+    file = BytesIO()
+    figure.savefig(file, format="png", dpi=150)
+    with Image.open(file) as image:
+        return Picture(file.getvalue(), *image.size)
 
 
-def document(title: str, *children: object) -> str:
-    """A whole page."""
+def render(template: str, **context: Any) -> str:
+    """Render a page."""
     style = resources.files("vihmc.report").joinpath("page.css").read_text(encoding="utf-8")
-    head = tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
-        tag("meta", name="color-scheme", content="light dark"),
-        tag("link", rel="icon", href="data:,"),
-        tag("title", title),
-        tag("style", Markup(style)),
+    shared = {"style": Markup(style), "kinds": KINDS, "show_mean_and_std": formats.show_mean_and_std}
+    return _environment().get_template(template).render(**shared, **context)
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("vihmc.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_finalize,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
     )
-    return f"<!doctype html>\n{tag('html', head, tag('body', tag('main', *children)), lang='en')}\n"
+    shows = ("number", "share", "count", "seconds", "gigabytes", "setting")
+    environment.filters |= {name: getattr(formats, f"show_{name}") for name in shows}
+    environment.filters |= {"one_line": _one_line, "leaf": leaf_title, "anchor": _anchor, "prefixed": _prefixed}
+    return environment
 
 
-def sections(found: Sequence[Section]) -> Markup:
-    """Links to the parts of a page, and the parts."""
-    addresses = [re.sub(r"\W+", "-", part.title.lower()).strip("-") for part in found]
-    links = (tag("li", tag("a", part.title, href=f"#{at}")) for part, at in zip(found, addresses, strict=True))
-    parts = (tag("section", tag("h2", part.title), part.body, id=at) for part, at in zip(found, addresses, strict=True))
-    return join(tag("nav", tag("ul", *links), aria_label="Contents"), *parts)
+def _finalize(value: Any) -> Any:
+    """Show what is not known as a dash, and take control characters out of text."""
+    if isinstance(value, Markup):
+        return value
+    return formats.UNKNOWN if value is None else formats.clean(str(value))
 
 
-def section(title: str, *children: object) -> Section:
-    """A part of the page."""
-    return Section(title, join(*children))
+def _one_line(text: Markup) -> Markup:
+    """Markup on one line, for an attribute; spaces that do not break stay."""
+    return Markup(re.sub(r"[ \n]+", " ", text).strip(" "))
 
 
-def paragraph(text: object, class_: str | None = None) -> Markup | None:
-    """A paragraph, or nothing if there are no words."""
-    return tag("p", text, class_=class_) if text else None
+def _anchor(title: str) -> str:
+    return re.sub(r"\W+", "-", title.lower()).strip("-")
 
 
-def bullets(items: Sequence[object]) -> Markup | None:
-    """A list, or nothing if it is empty."""
-    return tag("ul", *(tag("li", item) for item in items)) if items else None
+def _prefixed(names: Iterable[str], prefix: str) -> list[str]:
+    return [f"{prefix}{name}" for name in names]
 
 
-def badge(kind: str, word: str) -> Markup:
-    """A word on its colour, with a sign."""
-    return tag("span", tag("span", SIGNS[kind], aria_hidden="true"), f" {word}", class_=f"badge {kind}")
-
-
-def cards(found: Sequence[Card]) -> Markup:
-    """Key figures side by side."""
-
-    def draw(card: Card) -> Markup:
-        mark = None if card.kind is None else join(" ", badge(card.kind, card.word))
-        value = tag("p", "not known" if card.value is None else card.value, mark, class_="value")
-        return tag("li", tag("p", card.name, class_="name"), value, paragraph(card.meaning), class_="card")
-
-    return tag("ul", *map(draw, found), class_="cards")
-
-
-def picture(found: Picture, *, alt: str, caption: str) -> Markup:
-    """A figure in a box that scrolls sideways where the screen is too narrow to read it."""
-    sizes = f"--least: {found.width * READABLE:.0f}px; --most: {found.width * COMFORTABLE:.0f}px"
-    image = tag("img", src=found.url, alt=alt, width=found.width, height=found.height, style=sizes)
-    return tag(
-        "figure",
-        tag("p", "Swipe sideways to see all of the figure.", class_="hint"),
-        _scrolling(image, "Figure", "picture"),
-        tag("figcaption", caption),
-    )
-
-
-def table(
-    columns: Sequence[object],
-    rows: Sequence[Sequence[object]],
-    *,
-    caption: str,
-    words: Collection[int] = (),
-) -> Markup:
-    """A table whose first column names the rows; columns of `words` are left-aligned."""
-
-    def style(index: int) -> str | None:
-        return "words" if index in words else None
-
-    def cell(value: object, index: int) -> Markup:
-        shown = UNKNOWN if value is None else value
-        return tag("td", shown, class_=style(index)) if index else tag("th", shown, scope="row")
-
-    head = tag("tr", *(tag("th", name, scope="col", class_=style(index)) for index, name in enumerate(columns)))
-    body = (tag("tr", *(cell(value, index) for index, value in enumerate(row))) for row in rows)
-    return boxed_table(tag("caption", caption), tag("thead", head), tag("tbody", *body), label=caption)
-
-
-def explained(name: str, meaning: str) -> Markup:
-    """The name of a row, and below it what it means: no column of its own, for which a phone has no room."""
-    return join(name, tag("span", meaning, class_="meaning") if meaning else None)
-
-
-def boxed_table(*parts: object, label: str) -> Markup:
-    """A table of one's own in a box that scrolls."""
-    return _scrolling(tag("table", *parts), label, "tables")
-
-
-def bar(share: float | None) -> Markup:
-    """A share as a bar; the number stands beside it."""
-    percent = 0.0 if share is None else 100 * min(max(share, 0.0), 1.0)
-    return tag("span", tag("i", style=f"--share: {percent:.1f}%"), class_="bar", aria_hidden="true")
-
-
-def details(title: str, *children: object) -> Markup:
-    """Something to open."""
-    return tag("details", tag("summary", title), *children)
-
-
-def command(*lines: str) -> Markup:
-    """What to type."""
-    return tag("pre", tag("code", escape("\n".join(lines))))
-
-
-def _scrolling(child: Markup, label: str, style: str) -> Markup:
-    # Without a place in the tab order the keyboard could not scroll it.
-    return tag("div", child, class_=f"scroll {style}", role="region", aria_label=label, tabindex="0")
+def leaf_title(name: str) -> str:
+    """The name of an array of the model in words: "branch.layers.0.weight" is "branch, layer 1, weights"."""
+    parts = name.split(".")
+    words = {"weight": "weights", "bias": "biases"}
+    if "layers" in parts[:-1] and (place := parts.index("layers")) + 1 < len(parts) and parts[place + 1].isdecimal():
+        parts[place : place + 2] = [f"layer {int(parts[place + 1]) + 1}"]
+    elif parts == ["bias"]:
+        return "output bias"
+    return ", ".join([*parts[:-1], words.get(parts[-1], parts[-1])])

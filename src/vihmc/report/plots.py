@@ -1,6 +1,5 @@
 """Figures of a run. Each function takes results and returns a Figure; none shows or saves it."""
 
-import math
 from collections.abc import Callable
 from functools import partial
 
@@ -8,14 +7,26 @@ import jax.numpy as jnp
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullFormatter
+from matplotlib.ticker import MaxNLocator
 
-from vihmc.paper.sine import TABLE_1_COLUMNS, table_1_order
-from vihmc.posterior.operator import OperatorPosterior
+from vihmc.predict import Prediction
 from vihmc.report.plots_chains import energy, ranks, traces
 from vihmc.report.plots_layers import has_layers, layers
 from vihmc.report.plots_operator import fields, spectra
-from vihmc.report.style import BLUE, GREY, METHOD_STYLE, RED, SAMPLES, few_large_numbers, finish, fit_loss, row_of_axes
+from vihmc.report.style import (
+    BLUE,
+    GREY,
+    METHOD_STYLE,
+    RED,
+    SAMPLES,
+    few_large_numbers,
+    finish,
+    fit_loss,
+    legend_below,
+    log_scale,
+    output_name,
+    row_of_axes,
+)
 from vihmc.runs.evaluation import HMC, VI, VIHMC, MethodResult, RunResult
 from vihmc.selection.rules import captured_share
 
@@ -29,7 +40,7 @@ def run_figures(result: RunResult) -> dict[str, Figure]:
     builders: dict[str, Callable[[RunResult], Figure]] = {"training": training, "sensitivity": sensitivity}
     if _is_curve(result):
         builders |= {"predictions": predictions, "uncertainty": uncertainty}
-    elif not isinstance(result.problem.posterior, OperatorPosterior):
+    elif result.problem.locations is None:
         builders["parity"] = parity
     if result.problem.posterior.num_params > FEW_PARAMETERS and has_layers(result.problem.posterior.layout):
         builders["layers"] = layers
@@ -37,7 +48,7 @@ def run_figures(result: RunResult) -> dict[str, Figure]:
         builders["fields"] = fields
     if result.problem.curves is not None:
         builders |= {f"spectra_{case.title.split()[0]}": partial(spectra, case=case) for case in result.cases}
-    if result.problem.name == "sine_small":
+    if result.problem.labels and result.inference.subspace.num_selected > 1:
         builders["joint"] = joint
     builders |= {"traces": traces, "ranks": ranks, "energy": energy}
     return {name: build(result) for name, build in builders.items()}
@@ -51,15 +62,18 @@ def training(result: RunResult) -> Figure:
     config = result.config.vi
     name = "Negative ELBO" if config.objective == "elbo" else "Published loss"
     if config.kl_weight < 1:
-        name += f", divergence × {config.kl_weight:g}"
+        name += f", KL weight {config.kl_weight:g}"
     loss_axes.plot(history.step, history.loss, color=BLUE)
-    loss_axes.set(xlabel="Optimiser step", ylabel=f"{name} (nats)", title="Variational fit: loss")
+    loss_axes.set(xlabel="Optimiser step", ylabel=f"{name} (nats)", title="Loss of the fit")
     fit_loss(loss_axes, history.loss)
     error_axes.plot(history.step, history.training_mse, color=BLUE, label="training")
     if np.any(np.isfinite(history.validation_mse)):
         error_axes.plot(history.step, history.validation_mse, color=RED, linestyle="--", label="validation")
     error_axes.set(
-        xlabel="Optimiser step", ylabel="Mean square error (y²)", yscale="log", title="Error at the mean of q"
+        xlabel="Optimiser step",
+        ylabel=f"Mean square error ({_squared(result)})",
+        yscale="log",
+        title="Error at the mean of q",
     )
     error_axes.legend()
     for axes in figure.axes:
@@ -68,27 +82,22 @@ def training(result: RunResult) -> Figure:
 
 
 def sensitivity(result: RunResult) -> Figure:
-    """Share of the variance that the n most sensitive parameters hold, and the distribution of scores."""
+    """Share of the total sensitivity that the n most sensitive parameters hold, and the distribution of scores."""
     values = np.asarray(result.inference.selected.scores.values, dtype=float)
-    kept = result.inference.subspace.num_selected
+    num_selected, threshold = result.inference.subspace.num_selected, result.config.selection.threshold
     figure = Figure(figsize=(9, 3.6), layout="constrained")
     share_axes, histogram_axes = figure.subplots(1, 2)
     numbers = np.arange(1, values.size + 1)
-    share_axes.plot(
-        numbers, captured_share(values), color=BLUE, marker="o" if values.size < 20 else "", label="captured"
-    )
-    share_axes.axhline(
-        result.config.selection.threshold,
-        color=GREY,
-        linestyle=":",
-        label=f"threshold {result.config.selection.threshold:g}",
-    )
-    share_axes.axvline(kept, color=RED, linestyle="--", label=f"{kept} of {values.size} kept")
+    marker = "o" if values.size < FEW_PARAMETERS else ""
+    share_axes.plot(numbers, captured_share(values), color=BLUE, marker=marker, label="cumulative share")
+    share_axes.axhline(threshold, color=GREY, linestyle=":", label=f"threshold {threshold:g}")
+    label = f"{num_selected:,} of {values.size:,} selected"
+    share_axes.axvline(num_selected, color=RED, linestyle="--", label=label)
     share_axes.set(
         xlabel="Number of parameters, most sensitive first",
-        ylabel="Share of Σ S²",
+        ylabel="Share of total sensitivity Σ S²",
         ylim=(0, 1.04),
-        title="Captured variance",
+        title="Cumulative sensitivity",
     )
     share_axes.legend(loc="lower right")
     if values.size > FEW_PARAMETERS:
@@ -98,7 +107,10 @@ def sensitivity(result: RunResult) -> Figure:
     else:
         limit = np.quantile(values, 0.99)
         histogram_axes.hist(values[values <= limit], bins=40, color=BLUE, edgecolor="white", linewidth=0.4)
-        histogram_axes.set(xlabel="Score S² (y²), to its 99th percentile", ylabel="Number of parameters")
+        histogram_axes.set(
+            xlabel=f"Score S² ({_squared(result)}), up to the 99th percentile", ylabel="Number of parameters"
+        )
+        histogram_axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     histogram_axes.set_title("Sensitivity scores")
     histogram_axes.ticklabel_format(axis="x", scilimits=(-2, 3))
     return finish(figure)
@@ -106,33 +118,36 @@ def sensitivity(result: RunResult) -> Figure:
 
 def _score_bars(axes: Axes, result: RunResult, values: np.ndarray) -> None:
     order = np.argsort(values)
-    kept = np.isin(order, np.asarray(result.inference.subspace.selected))
-    axes.barh(np.flatnonzero(kept), values[order][kept], color=BLUE, label="kept")
-    axes.barh(np.flatnonzero(~kept), values[order][~kept], color="white", edgecolor=GREY, hatch="//", label="frozen")
+    chosen = np.isin(order, np.asarray(result.inference.subspace.selected))
+    axes.barh(np.flatnonzero(chosen), values[order][chosen], color=BLUE, label="selected")
+    frozen = {"color": "white", "edgecolor": GREY, "hatch": "//", "label": "frozen"}
+    axes.barh(np.flatnonzero(~chosen), values[order][~chosen], **frozen)
     axes.set_yticks(range(values.size), [result.problem.param_names[index] for index in order])
-    axes.set(xlabel="Score S² (y²)")
-    axes.legend(loc="lower right")
+    axes.set(xlabel=f"Sensitivity score S² ({_squared(result)})", xlim=(0, 1.5 * values.max()))
+    axes.legend(loc="center right")
+
+
+def _squared(result: RunResult) -> str:
+    """The unit of a variance of the output."""
+    name = output_name(result.problem)
+    return f"{name}²" if len(name) == 1 else "output²"
 
 
 def predictions(result: RunResult) -> Figure:
     """Mean, band and draws of every method, with the data and the truth."""
-    methods = {name: result.methods[name] for name in (VI, HMC, VIHMC) if name in result.methods}
+    methods = _ordered(result)
     figure = Figure(figsize=(4.4 * len(methods), 3.9), layout="constrained")
     for axes, (name, method) in zip(row_of_axes(figure, len(methods)), methods.items(), strict=True):
         _prediction_panel(axes, result, method)
         axes.set_title(name)
     figure.axes[0].set_ylabel(result.problem.target_name)
-    handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+    legend_below(figure)
     return finish(figure)
 
 
 def parity(result: RunResult) -> Figure:
     """Predictions against validation targets, with bands: a row per target, a column per method."""
-    problem, methods = (
-        result.problem,
-        {name: result.methods[name] for name in (VI, HMC, VIHMC) if name in result.methods},
-    )
+    problem, methods = result.problem, _ordered(result)
     targets = np.asarray(problem.validation_targets).reshape(len(problem.validation_targets), -1)
     num_rows = min(targets.shape[1], MAX_TARGETS)
     names = problem.target_names or tuple(f"target {index}" for index in range(targets.shape[1]))
@@ -141,19 +156,18 @@ def parity(result: RunResult) -> Figure:
     for column, (name, method) in zip(grid.T, methods.items(), strict=True):
         predicted = method.prediction
         quantiles = predicted.total_quantiles if len(predicted.total_quantiles) else predicted.epistemic_quantiles
-        level = f"{predicted.levels[-1] - predicted.levels[0]:.0%} band"
+        level = f"{_level(predicted)} predictive interval"
         for row, axes in enumerate(column):
             mean, *ends = (values.reshape(targets.shape)[:, row] for values in (predicted.mean, *quantiles[[0, -1]]))
             truth = targets[:, row]
             axes.vlines(truth, *ends, color=BLUE, alpha=0.35, linewidth=1, label=level)
-            axes.plot(truth, mean, ".", color="black", markersize=5, label="mean")
+            axes.plot(truth, mean, ".", color="black", markersize=5, label="posterior mean")
             axes.axline((truth[0], truth[0]), slope=1, color=GREY, linestyle=":", label="observed = predicted")
             axes.set(xlabel=f"Observed {names[row]}", title=name)
         column[0].set_title(name)
     for row, axes in enumerate(grid[:, 0]):
         axes.set_ylabel(f"Predicted {names[row]}")
-    handles, labels = grid[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+    legend_below(figure)
     return finish(figure)
 
 
@@ -165,70 +179,55 @@ def uncertainty(result: RunResult) -> Figure:
     for name, method in result.methods.items():
         color, style = METHOD_STYLE[name]
         axes.plot(x, method.prediction.epistemic_std[:, 0], color=color, linestyle=style, linewidth=2, label=name)
-    _mark_data(axes, result)
-    axes.set(
-        xlabel=result.problem.input_name,
-        ylabel=f"Epistemic std of {result.problem.target_name}",
-        yscale="log",
-        title="How sure is each method?",
-    )
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.yaxis.set_major_formatter("{x:g}")
-    axes.yaxis.set_minor_formatter(NullFormatter())
+    inputs = np.asarray(result.problem.posterior.inputs)[:, 0]
+    at_bottom = {"transform": axes.get_xaxis_transform(), "label": "training inputs"}
+    axes.plot(inputs, np.full_like(inputs, 0.02), "|", color="black", **at_bottom)
+    name = result.problem.target_name
+    axes.set(xlabel=result.problem.input_name, ylabel=f"Epistemic std of {name}", title="Epistemic uncertainty")
+    log_scale(axes)
     figure.legend(loc="outside lower center", ncols=len(result.methods) + 1)
     return finish(figure)
 
 
 def joint(result: RunResult) -> Figure:
-    """The pair (φ₂, a) under every method: correlated in truth, which mean-field VI cannot see."""
-    methods = {name: result.methods[name] for name in (VI, VIHMC, HMC) if name in result.methods}
-    figure = Figure(figsize=(4.0 * len(methods), 3.6), layout="constrained")
-    for axes, (name, method) in zip(row_of_axes(figure, len(methods)), methods.items(), strict=True):
-        draws = _parameter_draws(result, method)
-        order = table_1_order(draws.mean(axis=0))
-        phi_2, a = (draws[:, order[TABLE_1_COLUMNS.index(column)]] for column in ("phi_2", "a"))
-        correlation = np.corrcoef(phi_2, a)[0, 1] if min(np.ptp(phi_2), np.ptp(a)) > 0 else math.nan
-        label = f"correlation {correlation:.2f}" if math.isfinite(correlation) else "one of them frozen"
-        axes.plot(phi_2, a, ".", color=METHOD_STYLE[name][0], markersize=3, alpha=0.4, label=label)
-        axes.set(xlabel="φ₂ (rad)", ylabel="a (units of y)", title=name)
-        axes.legend(loc="upper right", markerscale=3)
+    """The two named parameters that are most correlated in the chains, under every method."""
+    draws = {name: _parameter_draws(result, method) for name, method in result.methods.items()}
+    chosen = np.asarray(result.inference.subspace.selected)
+    correlations = np.triu(np.abs(_correlations(draws[VIHMC][:, chosen])), 1)
+    pair = chosen[list(np.unravel_index(np.argmax(correlations), correlations.shape))]
+    xlabel, ylabel = (result.problem.param_names[index] for index in pair)
+    figure = Figure(figsize=(4.0 * len(draws), 3.6), layout="constrained")
+    for axes, (name, values) in zip(row_of_axes(figure, len(draws)), draws.items(), strict=True):
+        axes.plot(*values[:, pair].T, ".", color=METHOD_STYLE[name][0], markersize=3, alpha=0.4)
+        correlation = _correlations(values[:, pair])[0, 1]
+        axes.set(xlabel=xlabel, ylabel=ylabel, title=f"{name}: correlation {correlation:.2f}")
         axes.locator_params(nbins=5)
     return finish(figure)
+
+
+def _correlations(draws: np.ndarray) -> np.ndarray:
+    """Correlation matrix of the columns; zero for one that does not vary."""
+    with np.errstate(invalid="ignore"):
+        return np.nan_to_num(np.corrcoef(draws, rowvar=False))
 
 
 def _prediction_panel(axes: Axes, result: RunResult, method: MethodResult) -> None:
     x, predicted = _curve_input(result), method.prediction
     low, high = predicted.epistemic_quantiles[0][:, 0], predicted.epistemic_quantiles[-1][:, 0]
-    level = predicted.levels[-1] - predicted.levels[0]
-    axes.fill_between(x, low, high, color=BLUE, alpha=0.25, linewidth=0, label=f"{level:.0%} band")
-    draws = method.functions[:SAMPLES, :, 0]
-    axes.plot(x, draws.T, color=BLUE, alpha=0.25, linewidth=0.6)
-    axes.plot([], [], color=BLUE, alpha=0.5, linewidth=0.8, label="draws")
-    axes.plot(x, predicted.mean[:, 0], color="black", linewidth=1.8, label="mean")
+    axes.fill_between(x, low, high, color=BLUE, alpha=0.25, linewidth=0, label=f"{_level(predicted)} credible band")
+    axes.plot(x, method.functions[:SAMPLES, :, 0].T, color=BLUE, alpha=0.25, linewidth=0.6)
+    axes.plot([], [], color=BLUE, alpha=0.5, linewidth=0.8, label="posterior draws")
+    axes.plot(x, predicted.mean[:, 0], color="black", linewidth=1.8, label="posterior mean")
     truth = np.asarray(result.problem.validation_targets)[:, 0]
     if result.problem.has_truth:
         axes.plot(x, truth, color=RED, linestyle="--", linewidth=1.5, label="truth")
     else:
         axes.plot(x, truth, "x", color=RED, markersize=5, label="validation data")
     posterior = result.problem.posterior
-    axes.plot(
-        np.asarray(posterior.inputs)[:, 0],
-        np.asarray(posterior.targets)[:, 0],
-        "o",
-        color="white",
-        markeredgecolor="black",
-        markersize=5,
-        label="data",
-    )
+    inputs, targets = (np.asarray(values)[:, 0] for values in (posterior.inputs, posterior.targets))
+    axes.plot(inputs, targets, "o", color="white", markeredgecolor="black", markersize=5, label="training data")
     margin = 0.25 * np.ptp(truth)
     axes.set(xlabel=result.problem.input_name, ylim=(truth.min() - margin, truth.max() + margin))
-
-
-def _mark_data(axes: Axes, result: RunResult) -> None:
-    inputs = np.asarray(result.problem.posterior.inputs)[:, 0]
-    axes.plot(
-        inputs, np.full_like(inputs, 0.02), "|", color="black", transform=axes.get_xaxis_transform(), label="data"
-    )
 
 
 def _parameter_draws(result: RunResult, method: MethodResult) -> np.ndarray:
@@ -237,6 +236,14 @@ def _parameter_draws(result: RunResult, method: MethodResult) -> np.ndarray:
         noise = np.random.default_rng(0).normal(size=(2000, q.mean.shape[0]))
         return np.asarray(q.mean) + np.asarray(q.std) * noise
     return np.asarray(method.sampled.space.embed(jnp.asarray(method.sampled.draws)))
+
+
+def _ordered(result: RunResult) -> dict[str, MethodResult]:
+    return {name: result.methods[name] for name in (VI, HMC, VIHMC) if name in result.methods}
+
+
+def _level(predicted: Prediction) -> str:
+    return f"{100 * (predicted.levels[-1] - predicted.levels[0]):.0f} %"
 
 
 def _is_curve(result: RunResult) -> bool:

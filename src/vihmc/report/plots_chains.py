@@ -9,12 +9,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from vihmc.diagnostics.convergence import effective_draws, find_energies
-from vihmc.report.style import BLUE, GREEN, GREY, ORANGE, RED, finish
+from vihmc.report.style import BLUE, GREEN, GREY, ORANGE, RED, finish, output_name
 from vihmc.runs.assessment import ChainsResult
 from vihmc.runs.evaluation import RunResult
 
 COLORS = (BLUE, RED, GREEN, ORANGE)
-"""Of the chains that are told apart; the others are grey."""
+"""Of the chains that are highlighted; the others are grey."""
 NUM_POINTS = 400
 """Drawn of a trace at most."""
 FALSE_ALARMS = 0.05
@@ -23,7 +23,8 @@ FALSE_ALARMS = 0.05
 
 def traces(result: RunResult) -> Figure:
     """Draws of the slowest and of a typical prediction in their order: a row per prediction, a column per method."""
-    name, offset, scale = ("Prediction (y)", 0.0, 1.0) if result.problem.units is None else result.problem.units
+    default = (f"Predicted {output_name(result.problem)}", 0.0, 1.0)
+    name, offset, scale = result.problem.units or default
 
     def panel(axes: Axes, values: np.ndarray, looks: list[dict[str, Any]]) -> None:
         draws = np.unique(np.linspace(0, values.shape[1] - 1, NUM_POINTS).round().astype(int))
@@ -35,9 +36,9 @@ def traces(result: RunResult) -> Figure:
 
 
 def ranks(result: RunResult) -> Figure:
-    """How many more of each chain's draws are below a rank among all draws than should be if chains agree.
+    """ECDF difference plots: the distribution of each chain's ranks among all draws, minus the uniform one.
 
-    Unlike a histogram of the ranks it has no bins, and its band is narrow enough to say something of few draws.
+    Unlike a histogram of the ranks (Säilynoja et al. 2022) they need no bins, and their band is narrow for few draws.
     """
 
     def panel(axes: Axes, values: np.ndarray, looks: list[dict[str, Any]]) -> None:
@@ -51,7 +52,7 @@ def ranks(result: RunResult) -> Figure:
         draws = float(np.median(effective_draws(values[..., None])))
         band = math.sqrt(math.log(2 * len(values) / FALSE_ALARMS) / (2 * draws))
         axes.axhspan(-band, band, color=GREY, alpha=0.2, linewidth=0, label="95 % band")
-        axes.set(xlabel="Rank among all draws, as a share", ylabel="Share of draws below,\nless the rank", xlim=(0, 1))
+        axes.set(xlabel="Fractional rank among all draws", ylabel="ECDF difference", xlim=(0, 1))
 
     return _draw_panels(result, panel)
 
@@ -65,7 +66,7 @@ def energy(result: RunResult) -> Figure:
         if changes.size:
             low, high = np.quantile(np.concatenate([marginal, changes]), [0.001, 0.999])
             bins = np.linspace(low, high, 41)
-            axes.hist(marginal, bins, density=True, color=BLUE, alpha=0.35, label="energy, less its mean")
+            axes.hist(marginal, bins, density=True, color=BLUE, alpha=0.35, label="energy minus its mean")
             axes.hist(
                 changes, bins, density=True, histtype="step", color=RED, linewidth=1.6, label="change between draws"
             )
@@ -90,7 +91,8 @@ def _draw_panels(result: RunResult, panel: Callable[[Axes, np.ndarray, list[dict
             panel(axes, trace.values, looks)
             axes.set_title(f"{name}: {trace.title}", fontsize=10)
         column[0].set_xlabel("")
-        column[-1].legend(loc="upper center", bbox_to_anchor=(0.5, -0.22), ncols=3, frameon=False)
+        ncols = 4 if len(column[-1].get_legend_handles_labels()[1]) == 4 else 3
+        column[-1].legend(loc="upper center", bbox_to_anchor=(0.5, -0.22), ncols=ncols, frameon=False)
     return finish(figure)
 
 

@@ -1,16 +1,19 @@
 """The figure of a comparison: how wide the error bars of every run are."""
 
+import math
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullFormatter
 
+from vihmc.errors import InputError
 from vihmc.report.finished import FinishedRun
-from vihmc.report.style import BLUE, GREEN, GREY, METHOD_STYLE, ORANGE, RED, finish
+from vihmc.report.style import BLUE, GREEN, GREY, METHOD_STYLE, ORANGE, RED, finish, log_scale
 from vihmc.runs.evaluation import HMC, VI, VIHMC
+from vihmc.runs.files import load_arrays
 
 COLORS = (BLUE, RED, GREEN, ORANGE, "#CC79A7", "#56B4E9", "black")
 MARKERS = ("", "o", "s", "^", "v", "D")
@@ -29,30 +32,26 @@ class Curve(NamedTuple):
 def overlay(runs: Sequence[FinishedRun], labels: Sequence[str]) -> Figure | None:
     """Std of the predictions of all runs: lines over the input if they are curves of one problem, else bars."""
     curves = [read_curves(run.path) for run in runs]
-    if all(curves) and len({run.problem for run in runs}) == 1:
+    if all(curves) and len({run.summary.problem for run in runs}) == 1:
         return _lines(curves, labels)
     return _bars(runs, labels)
 
 
 def read_curves(path: Path) -> list[Curve]:
     """The curves of a run; none if it is not about curves, or its predictions cannot be read."""
+    file, curves = path / "predictions.npz", []
     try:
-        # opened here, not by NumPy, which leaves the file open if it is no archive
-        with (path / "predictions.npz").open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            if "inputs" not in arrays.files:
-                return []
-            x = np.asarray(arrays["inputs"], dtype=float)
-            if x.ndim != 2 or x.shape[1] != 1:
-                return []  # before anything large is read
-            names = [name for name in (VI, VIHMC, HMC) if f"{name}.epistemic_std" in arrays.files]
-            found = [Curve(name, x[:, 0], np.asarray(arrays[f"{name}.epistemic_std"], dtype=float)) for name in names]
-    except Exception:  # a broken file can be broken in many ways
+        x = load_arrays(file, ["inputs"])["inputs"]
+    except InputError:
         return []
-    return [
-        curve._replace(std=curve.std[:, 0])
-        for curve in found
-        if curve.std.shape == (curve.x.size, 1) and np.any(curve.std > 0)
-    ]
+    if x.ndim != 2 or x.shape[1] != 1:
+        return []  # before anything large is read
+    for name in (VI, VIHMC, HMC):
+        with suppress(InputError):
+            std = load_arrays(file, [f"{name}.epistemic_std"])[f"{name}.epistemic_std"]
+            if std.shape == x.shape and np.any(std > 0):
+                curves.append(Curve(name, x[:, 0], std[:, 0]))
+    return curves
 
 
 def _lines(curves: list[list[Curve]], labels: Sequence[str]) -> Figure:
@@ -70,10 +69,8 @@ def _lines(curves: list[list[Curve]], labels: Sequence[str]) -> Figure:
             axes.plot(curve.x[order], positive, linestyle=METHOD_STYLE[curve.method][1], markevery=every, **look)
     names = [name for name in METHOD_STYLE if any(curve.method == name for found in curves for curve in found)]
     methods = [axes.plot([], [], color=GREY, linestyle=METHOD_STYLE[name][1], label=name)[0] for name in names]
-    axes.set(xlabel="x", ylabel="Epistemic std of y", yscale="log", title="How sure is each run?")
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.yaxis.set_major_formatter("{x:g}")
-    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.set(xlabel="Input x", ylabel="Epistemic std of y", title="Epistemic uncertainty")
+    log_scale(axes)
     columns = 3 if max(map(len, labels)) < 20 else 2
     figure.legend(handles=[*runs, *methods], loc="outside lower center", ncols=columns, handlelength=3)
     return finish(figure)
@@ -84,7 +81,7 @@ def _bars(runs: Sequence[FinishedRun], labels: Sequence[str]) -> Figure | None:
         (index, method.name, value)
         for index, run in enumerate(runs)
         for method in run.methods
-        if (value := method.predictive.number("mean_epistemic_std")) is not None
+        if (value := method.predictive.mean_epistemic_std) is not None and math.isfinite(value)
     ]
     if not bars:
         return None
@@ -100,7 +97,7 @@ def _bars(runs: Sequence[FinishedRun], labels: Sequence[str]) -> Figure | None:
     axes.set_yticks(range(len(runs)), [_written(label) for label in labels])
     axes.invert_yaxis()
     axes.margins(x=0.12)
-    axes.set(xlabel="Mean epistemic std, in the units of each problem's output", title="How sure is each run?")
+    axes.set(xlabel="Mean epistemic std, in the units of each problem's output", title="Epistemic uncertainty")
     figure.legend(loc="outside lower center", ncols=len(names))
     return finish(figure)
 

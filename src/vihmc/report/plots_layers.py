@@ -41,7 +41,7 @@ def layers(result: RunResult) -> Figure:
     grid = figure.subplots(len(scores), columns, squeeze=False)
     is_marked = max(max(_image(layer).shape) for network in scores.values() for layer in network) <= FEW_ENTRIES
     for row, (name, network) in zip(grid, scores.items(), strict=True):
-        row[0].set_ylabel("neurons", fontsize=9)
+        row[0].set_ylabel("neurons")
         for index, axes in enumerate(row):
             if index >= len(network):
                 axes.set_visible(False)
@@ -49,8 +49,8 @@ def layers(result: RunResult) -> Figure:
             image = _image(network[index])
             axes.imshow(image, norm=norm, cmap="cividis", aspect="auto", interpolation="none")
             axes.set(xticks=[], yticks=[])
-            axes.set_title(f"{name} {index + 1}\n{image.shape[0]} × {image.shape[1]}", fontsize=8)
-            axes.set_xlabel("inputs | bias" if "bias" in network[index] else "inputs", fontsize=8)
+            axes.set_title(f"{name} {index + 1}\n{image.shape[0]} × {image.shape[1]}", fontsize=9)
+            axes.set_xlabel("inputs | bias" if "bias" in network[index] else "inputs", fontsize=9)
             if "bias" in network[index]:
                 axes.axvline(image.shape[1] - 1.5, color="white", linewidth=1)
             if is_marked:
@@ -59,10 +59,10 @@ def layers(result: RunResult) -> Figure:
     bar = figure.colorbar(
         ScalarMappable(norm, "cividis"), ax=grid, shrink=0.85, label="Score S² (output²)", extend=extend
     )
-    bar.ax.tick_params(labelsize=8)
+    bar.ax.tick_params(labelsize=9)
     if is_marked:
         cross = Line2D([], [], linestyle="", marker="x", color=GREY, markersize=5, label="frozen")
-        figure.legend(handles=[cross], loc="outside lower center", frameon=False, fontsize=8)
+        figure.legend(handles=[cross], loc="outside lower center", frameon=False, fontsize=9)
     return figure
 
 

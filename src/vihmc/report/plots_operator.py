@@ -3,38 +3,42 @@
 import numpy as np
 from matplotlib.figure import Figure
 
-from vihmc.report.style import BLUE, GREEN, RED, SAMPLES, finish
+from vihmc.report.style import BLUE, GREEN, RED, SAMPLES, finish, legend_below, output_name
 from vihmc.runs.evaluation import VI, VIHMC, Case, MethodResult, RunResult, relative_l2
 
 NUM_STDS = 3
 
 
 def fields(result: RunResult) -> Figure:
-    """Best and worst validation functions of VI and VI-HMC at the last time: a row per case, a column per method."""
+    """Best and worst validation functions of VI and VI-HMC at the last time, a row each, with relative L2 errors."""
     assert result.problem.grid is not None
     times, positions = result.problem.grid
     methods = {name: result.methods[name] for name in (VI, VIHMC)}
     truth = np.asarray(result.problem.validation_targets)
-    start = f"t = {times[0]:g}"
-    initial = slice(0, len(positions))
-    final = slice(truth.shape[1] - len(positions), None)
-    figure = Figure(figsize=(9, 2.35 * len(result.cases) + 0.5), layout="constrained")
-    grid = figure.subplots(len(result.cases), len(methods), sharex=True, sharey="row", squeeze=False)
-    for row, (case, rows) in enumerate(zip(result.cases, grid, strict=True)):
+    initial, final = slice(0, len(positions)), slice(truth.shape[1] - len(positions), None)
+    time, position = result.problem.input_names or ("t", "x")
+    at_start, at_end = (f"{time} = {value:g}" for value in (times[0], times[-1]))
+    cases: dict[int, int] = {}
+    for row, case in enumerate(result.cases):
+        cases.setdefault(case.index, row)  # a function that is best or worst of both methods is shown once
+    figure = Figure(figsize=(9, 2.35 * len(cases) + 0.5), layout="constrained")
+    grid = figure.subplots(len(cases), len(methods), sharex=True, sharey="row", squeeze=False)
+    for rows, (index, row) in zip(grid, cases.items(), strict=True):
+        title = ", ".join(case.title for case in result.cases if case.index == index)
         for axes, (name, method) in zip(rows, methods.items(), strict=True):
-            predicted = method.prediction.mean[case.index]
             axes.plot(positions, method.functions[:SAMPLES, row].T, color=BLUE, alpha=0.3, linewidth=0.7)
-            axes.plot([], [], color=BLUE, alpha=0.6, linewidth=1, label="draws")
-            axes.plot(positions, truth[case.index, initial], color=GREEN, linestyle=":", linewidth=1.6, label=start)
-            axes.plot(positions, predicted[final], color="black", linewidth=1.8, label="mean")
-            axes.plot(positions, truth[case.index, final], color=RED, linestyle="--", linewidth=1.6, label="truth")
-            error = _error(method, truth, case.index)
-            axes.set_title(f"{name}: {case.title}, relative L2 {error:.1%}", fontsize=10)
-        rows[0].set_ylabel(f"u(x, t = {times[-1]:g})")
+            axes.plot([], [], color=BLUE, alpha=0.6, linewidth=1, label="posterior draws")
+            lines = {"linewidth": 1.6, "color": GREEN, "linestyle": ":"}
+            axes.plot(positions, truth[index, initial], **lines, label=f"initial field ({at_start})")
+            axes.plot(
+                positions, method.prediction.mean[index, final], color="black", linewidth=1.8, label="posterior mean"
+            )
+            axes.plot(positions, truth[index, final], color=RED, linestyle="--", linewidth=1.6, label="truth")
+            axes.set_title(f"{name} ({title}): error {_error(method, truth, index):.1%}", fontsize=10)
+        rows[0].set_ylabel(f"{output_name(result.problem)} at {at_end}")
     for axes in grid[-1]:
-        axes.set_xlabel("x")
-    handles, labels = grid[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+        axes.set_xlabel(position)
+    legend_below(figure)
     return finish(figure)
 
 
@@ -63,7 +67,7 @@ def spectra(result: RunResult, case: Case) -> Figure:
         for index, axes in enumerate(row):
             low, high = mean[index] - width[index], mean[index] + width[index]
             axes.fill_between(axis.values, low, high, color=BLUE, alpha=0.3, linewidth=0, label=f"± {NUM_STDS} std")
-            axes.plot(axis.values, mean[index], color="black", linewidth=1.5, label="mean")
+            axes.plot(axis.values, mean[index], color="black", linewidth=1.5, label="posterior mean")
             shown = known[index]
             axes.plot(axis.values[shown], truth[index][shown], "o", color=RED, markersize=3.5, label="data")
         row[0].set_ylabel(f"{method_name}\n{name}")
@@ -71,7 +75,6 @@ def spectra(result: RunResult, case: Case) -> Figure:
         axes.set_title(f"{panels.name} = {value:.4g} {panels.unit}", fontsize=10)
     for axes in grid[-1]:
         axes.set_xlabel(f"{axis.name} ({axis.unit})")
-    handles, labels = grid[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+    legend_below(figure)
     figure.suptitle(f"Input {case.index + 1} of the validation set: {case.title}", fontsize=11)
     return finish(figure)

@@ -1,5 +1,6 @@
-"""The outcome of a run as plain numbers and sentences: what goes into ``summary.json`` (docs/summary.md)."""
+"""The summary of a run, from its results (:mod:`vihmc.report.schema` says what each key means)."""
 
+import json
 from importlib.metadata import version
 from typing import Any
 
@@ -9,29 +10,30 @@ import numpy as np
 from vihmc.config.method import SamplerConfig
 from vihmc.data import Problem
 from vihmc.devices import peak_memory_gb
-from vihmc.pipeline import Sampled
-from vihmc.predict import Prediction
+from vihmc.report.schema import Summary
 from vihmc.runs.assessment import ChainsResult
 from vihmc.runs.evaluation import HMC, VI, VIHMC, RunResult, accuracy, agreement
+from vihmc.samplers.third_stage import Sampled
 
 SMALL_MODEL = 200
 """Up to this many parameters the summary lists the mean and std of each by name."""
 
 
 def summarise(result: RunResult) -> dict[str, Any]:
-    """Return the summary of a run."""
+    """Return the summary of a run as plain values that follow :class:`vihmc.report.schema.Summary`."""
+    # Validated as JSON, which is how it is read back.
+    return Summary.model_validate_json(json.dumps(_collect(result))).model_dump(mode="json", exclude_unset=True)
+
+
+def _collect(result: RunResult) -> dict[str, Any]:
     config, problem, inference = result.config, result.problem, result.inference
-    names = problem.param_names
-    small = len(names) <= SMALL_MODEL
-    is_field = problem.locations is not None
-    sampled, chains = inference.sampled, _chains_of(result, VIHMC)
-    truth = np.asarray(problem.validation_targets)
-    scores = inference.selected.scores
-    captured = float(scores.values[sampled.subspace.selected].sum() / scores.values.sum())
+    names, chains = problem.param_names, _chains_of(result, VIHMC)
+    scores, selected = inference.selected.scores.values, inference.subspace.selected
 
     def accurate(name: str) -> dict[str, float]:
-        weights = problem.validation_weights
-        return accuracy(result.methods[name].prediction, truth, is_field=is_field, weights=weights)
+        truth, is_field = np.asarray(problem.validation_targets), problem.locations is not None
+        predicted = result.methods[name].prediction
+        return accuracy(predicted, truth, is_field=is_field, weights=problem.validation_weights)
 
     summary: dict[str, Any] = {
         "problem": problem.name,
@@ -43,16 +45,16 @@ def summarise(result: RunResult) -> dict[str, Any]:
         "threshold": config.selection.threshold,
         "seed": config.seed,
         "num_params": problem.posterior.num_params,
-        "num_selected": sampled.subspace.num_selected,
+        "num_selected": inference.subspace.num_selected,
         "first_stage": config.first_stage,
         "rule": config.selection.with_defaults(has_target_inputs=False).rule,
-        "captured_share": captured,
+        "captured_share": float(scores[selected].sum() / scores.sum()),
         "captured_variance": _captured(result),
         "frozen_share": result.frozen_share,
-        "selected": [names[index] for index in sampled.subspace.selected.tolist()] if small else None,
-        "selected_per_leaf": _selected_per_leaf(problem, sampled),
+        "selected": [names[index] for index in selected.tolist()] if len(names) <= SMALL_MODEL else None,
+        "selected_per_leaf": _selected_per_leaf(problem, np.asarray(selected)),
         "vi": _vi(result, names),
-        "verdict": _verdict(chains),
+        "verdict": chains.verdict._asdict(),
         "hmc": _chains(chains, config.hmc, names),
         "predictive": accurate(VIHMC),
         "predictive_vi": accurate(VI),
@@ -63,27 +65,21 @@ def summarise(result: RunResult) -> dict[str, Any]:
         "versions": {name: version(name) for name in ("vihmc", "jax", "blackjax", "optax", "arviz-stats")},
         "backend": f"{jax.default_backend()}, {config.precision}",
     }
-    if problem.published:
-        summary["published"] = problem.published
+    optional = {"published": problem.published, "data": problem.data_description, "notice": problem.notice}
+    summary |= {name: value for name, value in optional.items() if value}
     if problem.splits:
         summary["reports"] = _reports(result)
         summary["units"] = "units of the targets" if problem.units is None else problem.units.name
-    if problem.data_description is not None:
-        summary["data"] = problem.data_description
-    if problem.notice:
-        summary["notice"] = problem.notice
     if HMC in result.methods:
         reference, its_chains = result.methods[HMC], _chains_of(result, HMC)
         summary["reference"] = {
             **_chains(its_chains, config.reference_sampler, names),
-            "verdict": _verdict(its_chains),
+            "verdict": its_chains.verdict._asdict(),
             "predictive": accurate(HMC),
             "diagnostics": _diagnostics(its_chains),
         }
-        summary["agreement_with_reference"] = {
-            "vi": agreement(result.methods[VI], reference),
-            "vihmc": agreement(result.methods[VIHMC], reference),
-        }
+        pairs = (("vi", VI), ("vihmc", VIHMC))
+        summary["agreement_with_reference"] = {key: agreement(result.methods[name], reference) for key, name in pairs}
     return summary
 
 
@@ -103,16 +99,15 @@ def _captured(result: RunResult) -> dict[str, Any] | None:
 
 
 def _reports(result: RunResult) -> dict[str, Any]:
-    """Accuracy of every method on every split, and on training functions that were left out; with floors to beat."""
+    """Accuracy of every method on every split, and on training functions that were left out; with baselines."""
     problem, left_out = result.problem, result.left_out
     scale = 1.0 if problem.units is None else problem.units.scale
     truth = np.asarray(problem.validation_targets)
-    parts = {
-        split.name: (split.title, truth, split.weights, split.floors, _predictions(result)) for split in problem.splits
-    }
+    predictions = {name: method.prediction for name, method in result.methods.items()}
+    parts = {split.name: (split.title, truth, split.weights, split.floors, predictions) for split in problem.splits}
     if left_out is not None:
         number, weights, floors = left_out.folds
-        title = f"training inputs, predicted by {int(number.max()) + 1} runs that each left some of them out"
+        title = f"training inputs, predicted by {int(number.max()) + 1} fits that each left some of them out"
         targets = np.asarray(problem.posterior.targets)
         parts["left_out"] = (title, targets, weights, floors, {VI: left_out.vi, VIHMC: left_out.vihmc})
     return {
@@ -122,30 +117,23 @@ def _reports(result: RunResult) -> dict[str, Any]:
             "floors": {kind: {"rmse": rmse, "rmse_in_units": rmse * scale} for kind, rmse in floors.items()},
             "methods": {
                 method: _in_units(accuracy(predicted, targets, is_field=True, weights=weights), scale)
-                for method, predicted in predictions.items()
+                for method, predicted in made.items()
             },
         }
-        for name, (title, targets, weights, floors, predictions) in parts.items()
+        for name, (title, targets, weights, floors, made) in parts.items()
     }
-
-
-def _predictions(result: RunResult) -> dict[str, Prediction]:
-    return {name: method.prediction for name, method in result.methods.items()}
 
 
 def _in_units(values: dict[str, float], scale: float) -> dict[str, float]:
-    """Also in units of the world."""
+    """Also in the units of the data."""
     return values | {f"{name}_in_units": values[name] * scale for name in ("rmse", "crps", "mean_epistemic_std")}
 
 
-def _selected_per_leaf(problem: Problem, sampled: Sampled) -> dict[str, list[int]]:
-    """Number of kept and of all parameters in every array of the model."""
+def _selected_per_leaf(problem: Problem, selected: np.ndarray) -> dict[str, tuple[int, int]]:
+    """Number of selected and of all parameters in every array of the model."""
     layout = problem.posterior.layout
-    bounds = np.searchsorted(np.asarray(sampled.subspace.selected), layout.offsets)
-    return {
-        name: [int(count), size]
-        for name, count, size in zip(layout.leaf_names, np.diff(bounds), layout.leaf_sizes, strict=True)
-    }
+    counts = np.diff(np.searchsorted(selected, layout.offsets)).tolist()
+    return dict(zip(layout.leaf_names, zip(counts, layout.leaf_sizes, strict=True), strict=True))
 
 
 def _vi(result: RunResult, names: tuple[str, ...]) -> dict[str, Any]:
@@ -195,9 +183,8 @@ def _chains(found: ChainsResult, settings: SamplerConfig, names: tuple[str, ...]
         "bad_chains_left_out": sampled.dropped,
     }
     if len(names) <= SMALL_MODEL:
-        kept = [names[index] for index in sampled.subspace.selected.tolist()]
-        positions = sampled.selected_positions
-        values |= _by_name(kept, positions.mean(axis=(0, 1)), positions.std(axis=(0, 1)))
+        own, positions = [names[index] for index in sampled.subspace.selected.tolist()], sampled.selected_positions
+        values |= _by_name(own, positions.mean(axis=(0, 1)), positions.std(axis=(0, 1)))
     return values
 
 
@@ -205,7 +192,7 @@ KERNEL_TITLES = {"hmc": "HMC", "nuts": "NUTS"}
 
 
 def _why(settings: SamplerConfig, sampled: Sampled) -> str:
-    """Name the kernel, and what speaks for the way it was used."""
+    """The sampler in a sentence."""
     parts = [KERNEL_TITLES[settings.kernel]]
     if settings.num_shards is not None:
         parts.append(f"over {settings.num_shards} shards of the data, so that one at a time is in memory")
@@ -216,7 +203,7 @@ def _why(settings: SamplerConfig, sampled: Sampled) -> str:
     if sampled.is_per_chain:
         parts.append("the frozen parameters of each chain at a perturbed MAP")
     if settings.chains_at_once == "all" and sampled.chains.num_chains > 1:
-        parts.append(f"{sampled.all_chains.num_chains} chains in parallel")
+        parts.append(f"{sampled.all_chains.num_chains} vectorised chains")
     return ", ".join(parts) + "."
 
 
@@ -240,7 +227,7 @@ def _diagnostics(found: ChainsResult) -> dict[str, Any]:
         "longest_share": float(transitions.longest_share.mean()),
         "ebfmi_min": float(transitions.ebfmi.min()),
         "ebfmi_per_chain": transitions.ebfmi.tolist(),
-        "modes": [list(group) for group in found.modes.groups],
+        "modes": found.modes.groups,
         "modes_distance": found.modes.distance,
         "modes_furthest": found.furthest._asdict() if len(found.modes.groups) > 1 else None,
         "weights": {
@@ -250,10 +237,6 @@ def _diagnostics(found: ChainsResult) -> dict[str, Any]:
             "mcse_mean_max": float(weights.mcse_mean.max()),
         },
     }
-
-
-def _verdict(found: ChainsResult) -> dict[str, str]:
-    return {"level": str(found.verdict.level), "sentence": found.verdict.sentence}
 
 
 def _chains_of(result: RunResult, method: str) -> ChainsResult:

@@ -174,7 +174,7 @@ class StoredRun:
             space = whole_space(q.mean)
         else:
             subspace = load_selected(self.path / "scores.npz").subspace(q.mean)
-            space = whole_space(q.mean) if differs_per_chain(subspace, self.config.hmc) else subspace
+            space = whole_space(q.mean) if subspace.differs_per_chain(self.config.hmc.frozen) else subspace
         if chains.positions.shape[-1] != space.num_selected:
             raise InputError(
                 f"`{self.path / STORES[stage]}` must hold draws of the {space.num_selected} selected parameters, got "

@@ -25,14 +25,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Shaped
 
 from vihmc.models import vectorised
 from vihmc.posterior.density import Posterior
 from vihmc.posterior.normal import LOG_2PI, log_normal_of_chains
 from vihmc.posterior.subspace import Subspace
 from vihmc.posterior.vectorised import suits_vectorised_chains, without_units
-from vihmc.types import Key, LogDensity
+from vihmc.types import Key, LogDensity, register_pytree
 
 _DRAWS_AT_ONCE = 256
 
@@ -85,12 +85,12 @@ class MarginalLastLayer:
         return np.asarray(completed).reshape(num_chains, num_draws, -1)
 
 
-jax.tree_util.register_dataclass(
+register_pytree(
     MarginalLastLayer, data_fields=["posterior", "log_units", "selected", "below", "is_integrated"], meta_fields=[]
 )
 
 
-def _output_layer(posterior: Posterior, values: Array) -> Float[Array, "rows outputs *chains"]:
+def _output_layer(posterior: Posterior, values: Array) -> Shaped[Array, "rows outputs *chains"]:
     """What of a vector belongs to the output layer, its bias as the last row."""
     return posterior.model.output_layer(posterior.layout.unravel(values))
 

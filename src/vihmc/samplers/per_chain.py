@@ -4,11 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import jax
 from jax.tree_util import Partial
 from jaxtyping import Array
 
-from vihmc.types import LogDensity
+from vihmc.types import LogDensity, register_pytree
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +31,7 @@ class PerChain:
         raise TypeError("A density that differs from chain to chain can be called through `of_chain` alone.")
 
 
-jax.tree_util.register_dataclass(PerChain, data_fields=["function", "parts"], meta_fields=[])
+register_pytree(PerChain, data_fields=["function", "parts"], meta_fields=[])
 
 
 def map_chains(for_all_chains: Callable, function: Callable, logdensity_fn: LogDensity, *stacked: Any) -> Any:

@@ -28,7 +28,6 @@ from vihmc.samplers.per_chain import PerChain
 from vihmc.samplers.start import draw_starts
 from vihmc.types import Key, LogDensity, as_pytree_function
 
-
 _CURVATURE_RANK = 256
 """Gauss–Newton directions of the metric `curvature`."""
 

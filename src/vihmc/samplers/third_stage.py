@@ -116,11 +116,6 @@ def draws_at_a_time(posterior: Posterior, config: SamplerConfig) -> int:
     return int(np.clip(_OPERATIONS_AT_A_TIME / per_draw, 1, 50))
 
 
-def differs_per_chain(subspace: Subspace, config: SamplerConfig) -> bool:
-    """Whether each chain has values of its own for the frozen parameters; if any are frozen."""
-    return config.frozen != "mean" and subspace.num_selected < len(subspace.center)
-
-
 def choose_chains(chains: Chains, config: SamplerConfig) -> tuple[Chains, dict[int, str], bool]:
     """Return the chains to use, those that went wrong, and whether they were left out."""
     bad = find_bad_chains(chains)

@@ -58,7 +58,7 @@ def better(linearised: Linearised, *choices: Int[np.ndarray, " selected"]) -> In
     return max(choices, key=lambda selected: _objective(linearised.captured(selected).shares))
 
 
-def _objective(shares: Float[np.ndarray, "points *params"]) -> np.ndarray:
+def _objective(shares: Float[np.ndarray, "points *params"]) -> np.ndarray | np.floating:
     return -np.mean((0.5 * np.log(np.maximum(shares, 0) + LEAST_SHARE)) ** 2, axis=0)
 
 
@@ -104,7 +104,7 @@ class _Choice:
 
     def _reached(self, sign: int) -> Float[np.ndarray, " params"]:
         change = self._points**2 / self._sizes(self._data, sign)
-        return _objective((self._variance[:, None] + sign * change) / self._whole[:, None])
+        return np.asarray(_objective((self._variance[:, None] + sign * change) / self._whole[:, None]))
 
     def _change(self, index: int, sign: int) -> None:
         data, points = self._data[:, index].copy(), self._points[:, index].copy()
@@ -116,5 +116,5 @@ class _Choice:
         self.is_selected[index] = sign > 0
 
     @staticmethod
-    def _sizes(data: Float[np.ndarray, "rows *params"], sign: int) -> np.ndarray:
+    def _sizes(data: Float[np.ndarray, "rows *params"], sign: int) -> np.ndarray | np.floating:
         return np.maximum(1 + sign * np.sum(data**2, axis=0), _SMALLEST)

@@ -28,7 +28,7 @@ solved for with all data (:mod:`vihmc.selection.captured_variance`).
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -246,7 +246,7 @@ def _rotate(basis: Array, image: Array) -> tuple[Array, Array]:
 
 @jax.jit
 def _largest_left_out(product: Partial, rows: Array, rng_key: Key) -> Array:
-    def step(_: int, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+    def step(_: Any, carry: tuple[Array, Array]) -> tuple[Array, Array]:
         vector, _value = carry
         image = product(vector) - rows.T @ (rows @ vector)
         length = jnp.linalg.norm(image)

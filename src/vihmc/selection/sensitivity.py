@@ -18,7 +18,6 @@ from vihmc.posterior.density import Posterior
 from vihmc.posterior.squared_gradients import estimate_squared_gradients
 from vihmc.types import Inputs, Key, Vector, as_pytree_function
 
-
 _MANY_OUTPUTS = 100_000
 """Above so many outputs, a gradient each takes longer than some hundred passes over all of them."""
 
