@@ -5,7 +5,7 @@ import subprocess
 import sys
 from importlib.metadata import entry_points, version
 from pathlib import Path
-from types import SimpleNamespace
+from unittest.mock import Mock
 
 import matplotlib.image
 import numpy as np
@@ -16,6 +16,7 @@ from rich.console import Console
 import vihmc
 from vihmc.cli import runs
 from vihmc.cli.console import print_outcome
+from vihmc.data.problem import Problem
 from vihmc.data.registry import OWN_DATA, known_kinds
 
 QUICK = ("--preset", "quick")
@@ -286,7 +287,7 @@ def test_a_problem_may_print_a_table_of_its_own(monkeypatch, tmp_path):
     monkeypatch.setattr(runs, "print_outcome", lambda console, _: console.print("outcome"))
     console = Console(file=io.StringIO(), width=300)
     summary = {"num_selected": 5, "verdict": {"sentence": "Trust these error bars."}}
-    problem = SimpleNamespace(result_table=lambda summary: f"published 4, ours {summary['num_selected']}")
+    problem = Mock(spec=Problem, result_table=lambda summary: f"published 4, ours {summary['num_selected']}")
     runs._tell(console, Path("run"), tmp_path / "report.html", summary, problem)
     assert console.file.getvalue().splitlines() == [
         "outcome",

@@ -1,5 +1,5 @@
 import json
-from types import SimpleNamespace
+from unittest.mock import Mock
 
 import arviz_stats
 import jax
@@ -10,6 +10,7 @@ import xarray as xr
 
 import vihmc
 from vihmc.data import build_problem
+from vihmc.data.problem import Problem
 from vihmc.errors import InputError
 from vihmc.predict import Prediction
 from vihmc.runs.config import build_config, load_preset
@@ -139,7 +140,7 @@ def fake_prediction(shape):
 
 
 def test_several_targets_have_columns_each():
-    problem = SimpleNamespace(locations=None, target_names=("lift", "drag"))
+    problem = Mock(spec=Problem, locations=None, target_names=("lift", "drag"))
     table = as_table(problem, fake_prediction((3, 2)), pd.DataFrame({"speed": [7.0, 8.0, 9.0]}))
     fields = ("mean", "epistemic_std", "total_std", "q10", "q97.5")
     assert list(table) == ["speed", *(f"{target}_{field}" for target in ("lift", "drag") for field in fields)]
@@ -151,7 +152,7 @@ def test_several_targets_have_columns_each():
 
 def test_an_operator_has_a_row_per_function_and_location():
     locations = np.array([[0.0, 0.5], [1.0, 0.25], [2.0, 0.75]])
-    problem = SimpleNamespace(locations=locations, input_names=("t", "x"), target_names=("u",))
+    problem = Mock(spec=Problem, locations=locations, input_names=("t", "x"), target_names=("u",))
     functions = pd.DataFrame(np.zeros((2, 4)))
     table = as_table(problem, fake_prediction((2, 3)), functions)
     assert list(table) == ["function", "t", "x", "mean", "epistemic_std", "total_std", "q10", "q97.5"]
@@ -164,7 +165,7 @@ def test_an_operator_has_a_row_per_function_and_location():
 
 
 def test_a_column_named_like_a_statistic_is_renamed():
-    problem = SimpleNamespace(locations=None, target_names=("y",))
+    problem = Mock(spec=Problem, locations=None, target_names=("y",))
     table = as_table(problem, fake_prediction((2, 1)), pd.DataFrame({"mean": [7.0, 8.0]}))
     np.testing.assert_array_equal(table["input_mean"], [7, 8])
     np.testing.assert_array_equal(table["mean"], [0, 1])

@@ -5,7 +5,7 @@ the group ``vihmc.commands`` that names a function with typer's annotations.
 """
 
 import sys
-from importlib.metadata import entry_points
+from importlib.metadata import entry_points, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
@@ -24,17 +24,16 @@ app = typer.Typer(
 )
 
 
-def _print_version(wanted: bool) -> None:
+def _print_version(wanted: bool) -> bool:
     if wanted:
-        from importlib.metadata import version
-
         print(f"vihmc {version('vihmc')}")
         raise typer.Exit
+    return wanted
 
 
 @app.callback()
 def options(
-    version: Annotated[
+    show_version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:

@@ -89,7 +89,7 @@ class Settings(NamedTuple):
     stage: str
     config: SamplerConfig
 
-    def increase(self, name: str, value: float) -> str:
+    def increase(self, name: str, value: int | float) -> str:
         """Say that a setting should be increased."""
         return f"Increase {self.stage}.{name} from {getattr(self.config, name):g} to {value:g}"
 

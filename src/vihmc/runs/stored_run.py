@@ -31,7 +31,7 @@ from vihmc.runs.evaluation import HMC, VI, VIHMC, vi_draws
 from vihmc.runs.files import load_json, reason, replacing
 from vihmc.runs.journal import check_whole
 from vihmc.runs.stage_files import load_fit, load_selected
-from vihmc.samplers.third_stage import choose_chains, differs_per_chain, spread_draws
+from vihmc.samplers.third_stage import choose_chains, spread_draws
 from vihmc.selection.linear_model import Captured
 from vihmc.selection.second_stage import captured_at
 from vihmc.selection.sensitivity import frozen_share
