@@ -1,8 +1,8 @@
 """The cores and the memory of the machine.
 
 XLA sees a processor as one device, and loops as small as a step through a narrow network keep one core busy. The
-command makes a device of every core before JAX starts, and the chains are dealt out to them; they meet only where the
-warm-up averages over all chains.
+command makes a device of every core before JAX starts, and the chains are distributed over them; they meet only where
+the warm-up averages over all chains.
 """
 
 import os
@@ -23,7 +23,7 @@ def use_cores(num_cores: int | None = None) -> None:
         jax.config.update("jax_num_cpu_devices", num_cores or available)
 
 
-def deal_out(chains: Float[Array, "chains dim"], *, at_least: int = 1) -> Float[Array, "chains dim"]:
+def distribute_chains(chains: Float[Array, "chains dim"], *, at_least: int = 1) -> Float[Array, "chains dim"]:
     """Put an equal number of chains, and no fewer than `at_least`, on each of as many devices as that allows."""
     num_chains, available = len(chains), jax.local_device_count()
     allowed = (n for n in range(available, 0, -1) if num_chains % n == 0 and num_chains // n >= at_least)

@@ -60,7 +60,7 @@ class RestrictedOperator:
         targets: Targets on all pairs, without units.
         noise_std: Standard deviation of the observation noise.
         selected_prior_std: Prior standard deviation of the selected parameters.
-        frozen_log_prior: Log prior of the frozen ones, a constant.
+        frozen_log_prior: Log prior of the frozen parameters, a constant.
     """
 
     model: DeepONet

@@ -21,12 +21,12 @@ from vihmc.types import Vector, as_pytree_function, register_pytree
 
 @dataclass(frozen=True, eq=False)
 class Subspace:
-    """The selected parameters, and the values of the frozen ones. Build it with :meth:`of`.
+    """The selected parameters, and values of the frozen parameters. Build it with :meth:`of`.
 
     Attributes:
         selected: Indices of the selected parameters in the full vector, ascending.
         rank: For every parameter, its place among the selected ones, or -1 if it is frozen.
-        center: A full parameter vector; its entries outside `selected` are what the frozen ones are held at. For
+        center: A full parameter vector; its entries outside `selected` are the values of the frozen parameters. For
             vectorised chains it may be one vector per chain, along the last axis.
     """
 

@@ -2,7 +2,7 @@ r"""The output layer, integrated out (the marginalised last layer).
 
 A network is linear in its last layer, so given everything below it the posterior of that layer is Gaussian, and its
 integral is known. With the features :math:`\Phi` that enter it (and a column of ones for the bias), its selected entries
-:math:`w = \text{prior\_std}\, v` and what the frozen ones predict taken off the targets, in units of the noise
+:math:`w = \text{prior\_std}\, v` and the contribution of the frozen entries subtracted from the targets, in units of the noise
 
 .. math::
     r = \frac{y - \Phi_{frozen} w_{frozen}}{\text{noise\_std}}, \qquad

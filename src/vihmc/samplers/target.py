@@ -15,7 +15,7 @@ from jax.tree_util import Partial
 from jaxtyping import Array, Float
 
 from vihmc.config.method import SamplerConfig
-from vihmc.devices import deal_out
+from vihmc.devices import distribute_chains
 from vihmc.errors import InputError
 from vihmc.models.vectorised import MIN_CHAINS, VectorisedDensity
 from vihmc.posterior.density import Posterior
@@ -89,7 +89,7 @@ class Target:
             log_density, initial_var = whitening.log_density(log_density), jnp.ones_like(initial_var)
             positions, to_position = whitening.to_coordinates(positions), whitening.to_position
         if config.chains_at_once == "all":
-            positions = deal_out(positions, at_least=MIN_CHAINS if isinstance(log_density, VectorisedDensity) else 1)
+            positions = distribute_chains(positions, at_least=MIN_CHAINS if isinstance(log_density, VectorisedDensity) else 1)
         return cls(log_density, positions, initial_var, to_position, marginal, subspace, frozen)
 
     def finish(

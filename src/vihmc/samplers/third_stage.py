@@ -76,7 +76,7 @@ def sample_subspace(
     Args:
         posterior: Model, prior, likelihood and data.
         q: The Gaussian approximation of the first stage, for starts and metric.
-        subspace: The selected parameters, and the values of the frozen ones.
+        subspace: The selected parameters, and values of the frozen parameters.
         config: Settings of the chains.
         rng_key: Random key.
         frozen: Values of the frozen parameters for each chain, where they differ.
