@@ -67,7 +67,7 @@ class Fuse:
 
 def run(path, problem, config):
     with jax.enable_x64(config.precision == "float64"):
-        journal = RunJournal(path, param_names=problem.param_names, pace=Pace(0))
+        journal = RunJournal(path, param_names=problem.param_names, pace=Pace(0.0))
         return run_problem(problem, config, journal=journal)
 
 

@@ -68,7 +68,9 @@ def need_file(config: MLPConfig | DeepONetConfig) -> Path:
     return Path(config.data_file)
 
 
-def find_noise(given: float | tuple[float, ...] | None, targets: np.ndarray, config: OwnDataConfig) -> np.ndarray:
+def find_noise(
+    given: float | tuple[float, ...] | None, targets: np.ndarray, config: OwnDataConfig
+) -> np.ndarray | float:
     """The noise of every column of the targets, as given or as a share of its std; one number if there is one column.
 
     Raises:
