@@ -147,7 +147,7 @@ def test_a_damaged_report_is_named_or_forgotten(tmp_path, content):
 
 
 def test_times_as_people_write_them():
-    assert [clock(value) for value in (0, 59.6, 3725, float("nan"))] == ["0:00", "1:00", "1:02:05", "?"]
+    assert [clock(value) for value in (0.0, 59.6, 3725.0, float("nan"))] == ["0:00", "1:00", "1:02:05", "?"]
 
 
 def test_there_is_nothing_to_watch_where_there_is_no_run(tmp_path):
