@@ -1,4 +1,4 @@
-"""Error bars for your own model and arrays: anything that is a pure function of a parameter tree will do."""
+"""Error bars for your own model and arrays: any pure function of a parameter tree works."""
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +23,6 @@ posterior = vihmc.Posterior.of(apply, params, x, y, prior_std=1.0, noise_std=0.1
 result = vihmc.infer(posterior, initial_params=params)
 prediction = result.predict(np.linspace(-3, 3, 7)[:, None])
 
-print(f"kept {result.subspace.num_kept} of {posterior.num_params} parameters")
+print(f"selected {result.subspace.num_selected} of {posterior.num_params} parameters")
 for position, mean, std in zip(np.linspace(-3, 3, 7), prediction.mean[:, 0], prediction.total_std[:, 0], strict=True):
     print(f"x = {position:+.0f}: y = {mean:+.2f} ± {std:.2f}")

@@ -1,4 +1,4 @@
-"""A neural operator of one's own: learn the antiderivative of smooth functions, with error bars.
+"""Error bars for your own neural operator: learn the antiderivative of smooth functions.
 
 Run it with ``python examples/own_operator.py``; it takes about a minute.
 """
@@ -34,5 +34,5 @@ prediction = result.predict(functions[50:])
 
 error = np.linalg.norm(prediction.mean - fields[50:]) / np.linalg.norm(fields[50:])
 inside = np.mean(jnp.abs(prediction.mean - fields[50:]) < 2 * prediction.total_std)
-print(f"kept {result.subspace.num_kept} of {posterior.num_params} parameters")
+print(f"selected {result.subspace.num_selected} of {posterior.num_params} parameters")
 print(f"relative error on ten new functions {error:.1%}; within two standard deviations in {inside:.0%} of places")

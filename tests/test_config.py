@@ -4,14 +4,15 @@ import itertools
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from vihmc.config.presets import PRESETS, known_problems
 
+from vihmc.cli.runs import _with_draws
 from vihmc.config.files import merge, parse_override, read_toml, to_toml
+from vihmc.data.registry import PRESETS, known_kinds
 from vihmc.errors import InputError
-from vihmc.runs.config import RunConfig, build_config, load_preset
+from vihmc.runs.config import build_config, load_preset
 
 
-@pytest.mark.parametrize(("problem", "preset"), list(itertools.product(known_problems(), PRESETS)))
+@pytest.mark.parametrize(("problem", "preset"), list(itertools.product(known_kinds(), PRESETS)))
 def test_presets_are_valid_and_survive_toml(tmp_path, problem, preset):
     config = build_config(load_preset(problem, preset))
     assert config.problem.name == problem
@@ -44,10 +45,11 @@ def test_overrides_come_last_and_are_typed():
         ("problem.noise_std=-1", "`problem.noise_std` must be greater than 0, got -1."),
         ("problem.noise_std=nan", "`problem.noise_std` must be"),
         ("selection.threshold=1.5", "`selection.threshold` must be less than or equal to 1, got 1.5."),
-        ("selection.count=5", "`selection.count` goes with the rule 'count', got rule 'auto' and count 5."),
+        ("selection.count=0", "`selection.count` must be greater than 0, got 0."),
+        ("reference.num_chains=0", "`reference.num_chains` must be greater than 0, got 0."),
         ("hmc=3", "`hmc` must be"),
-        ("hmc.num_chains", "`--set` must have the form stage.key=value, got 'hmc.num_chains'."),
-        ("=3", "`--set` must have the form stage.key=value, got '=3'."),
+        ("hmc.num_chains", "`--set` must have the form section.key=value, got 'hmc.num_chains'."),
+        ("=3", "`--set` must have the form section.key=value, got '=3'."),
     ],
 )
 def test_wrong_settings_are_one_sentence(override, sentence):
@@ -77,7 +79,7 @@ def test_a_broken_file_is_one_sentence(tmp_path, content):
 
 def test_settings_are_frozen():
     with pytest.raises(ValueError, match="frozen"):
-        RunConfig().vi.num_steps = 3
+        build_config(load_preset("sine_small")).vi.num_steps = 3
 
 
 @given(st.text(max_size=30), st.text(max_size=30))
@@ -95,3 +97,23 @@ def test_none_unsets_a_setting():
     config = build_config(load_preset("burgers", "paper"), overrides=["hmc.step_size=none"])
     assert config.hmc.step_size is None
     assert build_config(load_preset("burgers", "paper")).hmc.step_size == 2e-4
+
+
+def test_an_extended_run_leaves_the_other_chains_as_long_as_they_were():
+    config = build_config(load_preset("sine_small"), overrides=["hmc.num_draws=20", "reference.enabled=true"])
+    longer = _with_draws(config, "hmc", 35)
+    assert (longer.hmc.num_draws, longer.reference_sampler.num_draws) == (35, config.reference_sampler.num_draws)
+    longer = _with_draws(config, "reference", 35)
+    assert (longer.hmc.num_draws, longer.reference_sampler.num_draws) == (20, 35)
+    assert longer.reference.enabled
+
+
+def test_other_samplers_inherit_from_hmc_what_is_not_given(tmp_path):
+    config = build_config(
+        load_preset("sine_small"),
+        overrides=["hmc.num_chains=3", "hmc.num_draws=7", "reference.num_draws=11", "leave_out.num_chains=2"],
+    )
+    assert (config.reference_sampler.num_chains, config.reference_sampler.num_draws) == (3, 11)
+    assert (config.leave_out_sampler.num_chains, config.leave_out_sampler.num_draws) == (2, 7)
+    (tmp_path / "config.toml").write_text(to_toml(config))
+    assert "num_chains" not in read_toml(tmp_path / "config.toml")["reference"]

@@ -18,11 +18,11 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from vihmc.config.presets import known_problems
 
 from vihmc.cli import runs
 from vihmc.cli.app import main
 from vihmc.config.files import read_toml, to_toml
+from vihmc.data.registry import known_kinds
 from vihmc.runs.config import RunConfig, build_config, load_preset
 
 FUZZ = settings(
@@ -66,7 +66,7 @@ BRANCHES = {name: field.annotation for name, field in RunConfig.model_fields.ite
 KEYS = sorted(
     {
         key
-        for branch in ("vi", "sensitivity", "selection", "hmc", "reference", "leave_out", "prediction")
+        for branch in ("vi", "selection", "hmc", "reference", "leave_out", "prediction")
         for key in BRANCHES[branch].model_fields
     }
     | {"name", "noise_std", "prior_std", "num_points", "num_validation", "data_seed", "data_file", "inputs", "hidden"}
@@ -76,7 +76,7 @@ NUMBERS = st.one_of(
 )
 WORDS = st.one_of(
     st.sampled_from(
-        ["none", "nuts", "hmc", "adapted", "curvature", "fixed", "split", "published", "q", "dense", "sin"]
+        ["none", "nuts", "hmc", "adapted", "curvature", "perturbed_map", "published", "q", "validation", "sin"]
     ),
     st.text(max_size=12),
 )
@@ -86,7 +86,7 @@ VALUES = st.recursive(
     max_leaves=4,
 )
 TABLES = st.dictionaries(st.one_of(st.sampled_from(KEYS), st.text(max_size=8)), VALUES, max_size=3)
-BRANCH_NAMES = ["vi", "sensitivity", "selection", "hmc", "reference", "leave_out", "prediction"]
+BRANCH_NAMES = ["vi", "selection", "hmc", "reference", "leave_out", "prediction"]
 TREES = st.dictionaries(
     st.one_of(st.sampled_from([*BRANCH_NAMES, "seed", "precision", "num_cores", "preset"]), st.text(max_size=6)),
     st.one_of(TABLES, VALUES),
@@ -172,7 +172,7 @@ def test_a_file_of_any_bytes(nothing_runs, content):
     check_directory(nothing_runs / "out", answer[0])
 
 
-@pytest.mark.parametrize("name", known_problems())
+@pytest.mark.parametrize("name", known_kinds())
 @pytest.mark.parametrize("preset", ["paper", "default", "quick"])
 def test_every_preset_is_its_own_copy(name, preset):
     config = build_config(load_preset(name, preset))
@@ -184,7 +184,7 @@ def test_every_preset_is_its_own_copy(name, preset):
 # Run directories.
 
 SHORT = ["vi.map_steps=20", "vi.num_steps=40", "vi.record_every=20", "vi.num_bound_samples=4", "hmc.num_chains=2"]
-SHORT += ["hmc.num_warmup=100", "hmc.num_draws=8", "hmc.max_integration_steps=3", "hmc.chunk_size=4"]
+SHORT += ["hmc.num_warmup=100", "hmc.num_draws=8", "hmc.max_integration_steps=3"]
 SHORT += ["prediction.num_vi_draws=5", "problem.num_validation=6"]
 
 

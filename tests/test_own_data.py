@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import math
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -13,14 +14,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from vihmc.data.starter import starter_toml
 
+from vihmc.cli.starter import starter_toml
 from vihmc.config.files import read_toml
 from vihmc.data import build_problem, resolve_problem
 from vihmc.data.columns import choose_names, load_regression
 from vihmc.data.csv_columns import parse_csv
 from vihmc.data.data_file import read_data_file
 from vihmc.data.own_data import split_rows
+from vihmc.data.problem import Folds
 from vihmc.data.settings import DeepONetConfig, MLPConfig
 from vihmc.errors import InputError
 from vihmc.models.features import Scaling, is_constant
@@ -28,6 +30,9 @@ from vihmc.models.standardised import Standardised
 from vihmc.pipeline import infer
 from vihmc.runs.config import build_config, load_preset
 from vihmc.runs.evaluation import run_problem
+from vihmc.runs.journal import RunJournal
+from vihmc.runs.stage_files import load_fit, load_selected
+from vihmc.selection.sensitivity import score
 
 SHORT = (
     "vi.map_steps=200",
@@ -101,18 +106,18 @@ def test_separators_and_missing_headers(separator):
     [
         ("", "it must hold rows of numbers, got an empty file."),
         ("a,b\n", "it must hold rows of numbers below the names, got none."),
-        ("a,b\n1,2\n\n3,x\n", "it must hold finite numbers, got 'x', no number, in column 'b' on line 4."),
+        ("a,b\n1,2\n\n3,x\n", "it must hold finite numbers, got 'x', not a number, in column 'b' on line 4."),
         ("a,b\n1,\n", "it must hold finite numbers, got an empty cell, in column 'b' on line 2."),
         ("a,b\nnan,1\n", "it must hold finite numbers, got 'nan', not finite, in column 'a' on line 2."),
         ("a,b\n1,-inf\n", "it must hold finite numbers, got '-inf', not finite, in column 'b' on line 2."),
         ("a,b\n1,1e999\n", "it must hold finite numbers, got '1e999', not finite, in column 'b' on line 2."),
-        ("a,b\n1,1_0\n", "it must hold finite numbers, got '1_0', no number, in column 'b' on line 2."),
+        ("a,b\n1,1_0\n", "it must hold finite numbers, got '1_0', not a number, in column 'b' on line 2."),
         ("a,b\n1\n", "it must have 2 cells in every row, one per column, got 1 on line 2."),
         ("a,b\n1,2,3\n", "it must have 2 cells in every row, one per column, got 3 on line 2."),
         ("a,b,a\n1,2,3\n", "it must name every column differently, got 'a' twice."),
         ("a,,c\n1,2,3\n", "it must name every column in printable letters, got '' for column 1."),
         ('"a\nb",c\n1,2\n', r"it must name every column in printable letters, got 'a\nb' for column 0."),
-        ('a,b\n1,"2\n3,4\n', "it must hold finite numbers, got '2\\n3,4', no number, in column 'b' on line 3."),
+        ('a,b\n1,"2\n3,4\n', "it must hold finite numbers, got '2\\n3,4', not a number, in column 'b' on line 3."),
     ],
 )
 def test_a_wrong_table_is_one_sentence(text, message):
@@ -161,9 +166,13 @@ def test_a_file_is_known_by_its_checksum(tmp_path):
         ("a.csv", b"\xff\xfe1", "`data` must be a readable .csv, .npz or .mat file, got"),
         ("a.npz", b"PK\x03\x04broken", "`data` must be a readable .csv, .npz or .mat file, got"),
         ("a.mat", b"broken", "`data` must be a readable .csv, .npz or .mat file, got"),
-        ("a.mat", b"MATLAB 7.3 MAT-file".ljust(124) + b"\x00\x02IM" + b"\x89HDF\r\n", "MATLAB's version 7 or older"),
+        (
+            "a.mat",
+            b"MATLAB 7.3 MAT-file".ljust(124) + b"\x00\x02IM" + b"\x89HDF\r\n",
+            "must be a MATLAB file of version 7 or older",
+        ),
         ("a.csv", None, "`data` must be a readable .csv, .npz or .mat file, got"),
-        ("a.csv", b"a,b\n1,x\n", "got 'x', no number, in column 'b' on line 2."),
+        ("a.csv", b"a,b\n1,x\n", "got 'x', not a number, in column 'b' on line 2."),
     ],
 )
 def test_a_file_that_cannot_be_read_is_one_sentence(tmp_path, name, content, message):
@@ -202,7 +211,7 @@ def test_vectors_integers_and_real_complex_numbers_are_columns(tmp_path, suffix)
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"X": np.ones((3, 2)), "y": np.ones(4)}, "must have as many rows of inputs as of targets, got"),
+        ({"X": np.ones((3, 2)), "y": np.ones(4)}, "must have equally many rows of inputs and targets, got"),
         (
             {"X": np.ones((3, 2)), "y1": np.ones(3)},
             r"`problem.targets` must name arrays of .*got 'y'\. Did you mean 'y1'",
@@ -278,13 +287,13 @@ def test_the_split_is_disjoint_and_depends_on_its_seed_alone():
 
 def test_predictions_are_in_the_units_of_the_file(x64, csv_file):
     problem = build_problem(MLPConfig(data_file=csv_file, hidden=(4,)))
-    posterior, network = problem.posterior, problem.posterior.apply.__self__.network
+    posterior, network = problem.posterior, problem.posterior.model.network
     x, y = np.asarray(posterior.inputs), np.asarray(posterior.targets)
     assert len(x) == 24
     params = network.init(jax.random.key(0))
     inside = np.asarray(network.apply(params, jnp.asarray((x - x.mean(axis=0)) / x.std(axis=0))))
     by_hand = y.mean() + y.std() * inside
-    np.testing.assert_allclose(posterior.apply(params, posterior.inputs), by_hand, rtol=1e-12)
+    np.testing.assert_allclose(posterior.model.apply(params, posterior.inputs), by_hand, rtol=1e-12)
     np.testing.assert_allclose(posterior.noise_std, 0.1 * y.std())
     theta = posterior.layout.ravel(params)
     residual = (y - by_hand) / float(posterior.noise_std)
@@ -314,18 +323,18 @@ def test_a_change_of_units_changes_units_alone(x64, tmp_path, csv_file):
 def test_without_standardisation_the_network_sees_the_data(x64, csv_file):
     posterior = build_problem(MLPConfig(data_file=csv_file, hidden=(), standardise=False)).posterior
     params = {"layers": [{"weight": jnp.array([[0.0], [2.0]]), "bias": jnp.array([1.0])}]}
-    np.testing.assert_allclose(posterior.apply(params, posterior.inputs)[:, 0], 2 * posterior.inputs[:, 1] + 1)
+    np.testing.assert_allclose(posterior.model.apply(params, posterior.inputs)[:, 0], 2 * posterior.inputs[:, 1] + 1)
 
 
 def test_constant_columns_keep_their_unit_and_are_named(x64, tmp_path):
     rows = np.insert(table(), 1, 0.1, axis=1)
     file = write_csv(tmp_path / "a.csv", rows, ("pressure", "fixed", "angle", "temperature"))
     problem = build_problem(MLPConfig(data_file=file))
-    assert problem.notice == "Constant in all training rows, hence centred but not scaled: 'fixed'."
+    assert problem.notice == "Columns that are constant in the training data are centred but not scaled: 'fixed'."
     described = problem.data_description["inputs"]
     assert described["constant"] == ["fixed"]
     assert described["stds"][1] == 1
-    assert np.all(np.isfinite(problem.posterior.apply.__self__.inputs(problem.posterior.inputs)))
+    assert np.all(np.isfinite(problem.posterior.model.inputs(problem.posterior.inputs)))
     assert build_problem(MLPConfig(data_file=write_csv(tmp_path / "b.csv", table()))).notice is None
 
 
@@ -504,7 +513,7 @@ def test_a_run_from_a_csv_file(x64, tmp_path, csv_file):
     (tmp_path / "my.toml").write_text(starter_toml("mlp", tmp_path / "wing.csv"))
     config = config_of(tmp_path / "my.toml", "problem.hidden=[6]", "problem.noise_std=0.5")
     result = run_problem(build_problem(config.problem), config)
-    assert isinstance(result.problem.posterior.apply.__self__, Standardised)
+    assert isinstance(result.problem.posterior.model, Standardised)
     for method in result.methods.values():
         # Far better than the mean of the targets, whose error is their std of 8.
         assert np.sqrt(np.mean((method.prediction.mean - result.problem.validation_targets) ** 2)) < 4
@@ -517,13 +526,38 @@ def test_an_operator_from_an_npz_file(x64, tmp_path):
     (tmp_path / "my.toml").write_text(starter_toml("deeponet", tmp_path / "plate.npz"))
     sizes = ("branch_hidden=[8]", "trunk_hidden=[8]", "latent_size=6")
     adam = ("vi.optimizer=adam", "vi.learning_rate=1e-2", "vi.initial_std=1e-2", "vi.map_steps=400")
-    short = ("hmc.step_size=1e-3", "hmc.num_warmup=0", "hmc.trajectory=fixed", "hmc.num_integration_steps=5")
+    short = ("hmc.step_size=1e-3", "hmc.num_warmup=0", "hmc.num_integration_steps=5")
     config = config_of(tmp_path / "my.toml", *(f"problem.{size}" for size in sizes), *adam, *short)
     problem = build_problem(config.problem)
     found = infer(problem.posterior, config, initial_params=problem.initial_params(jax.random.key(0)))
     truth = np.asarray(problem.validation_targets)
     mean = found.predict(problem.validation_inputs, observations=False).mean
     assert np.sqrt(np.mean((mean - truth) ** 2)) < 0.5 * truth.std()
+
+
+def test_leave_out_runs_select_at_the_target_inputs(x64, tmp_path, npz_file):
+    """The scores of a fold are those at the target inputs, which differ from those at the training inputs."""
+    target = 10 * operator_arrays(3, seed=1)["branch_in"]
+    np.savez(tmp_path / "target.npz", functions=target)
+    sizes = ("branch_hidden=[4]", "trunk_hidden=[4]", "latent_size=2", f"data_file={npz_file}", "model_dtype=float64")
+    overrides = [f"problem.{size}" for size in sizes] + ["vi.map_steps=20", "vi.num_steps=20", "vi.record_every=20"]
+    overrides += ["vi.num_bound_samples=2", "vi.optimizer=adam", "hmc.step_size=1e-3", "hmc.num_warmup=0"]
+    overrides += ["hmc.num_draws=4", "hmc.num_chains=2", "hmc.num_integration_steps=2", "prediction.num_vi_draws=5"]
+    overrides += [f"selection.target_inputs={tmp_path / 'target.npz'}", "selection.rule=sensitivity"]
+    config = build_config(load_preset("deeponet", "quick"), overrides=[*overrides, "leave_out.num_folds=2"])
+    problem = build_problem(config.problem)
+    posterior = problem.posterior
+    number = np.arange(len(posterior.targets)) % 2
+    folds = Folds(number, np.ones(posterior.targets.shape), {})
+    journal = RunJournal(tmp_path / "run", param_names=problem.param_names)
+    run_problem(replace(problem, fold=lambda _: folds), config, journal=journal)
+    for part in (".", "parts/fold-0", "parts/fold-1"):
+        q = load_fit(tmp_path / "run" / part / "vi.npz").q
+        found = load_selected(tmp_path / "run" / part / "scores.npz").scores.values
+        expected = score(posterior, q.mean, q.std, jnp.asarray(target)).values
+        np.testing.assert_allclose(found, expected, rtol=1e-9)
+        at_training = score(posterior, q.mean, q.std, posterior.inputs).values
+        assert not np.allclose(at_training, expected, rtol=0.1)
 
 
 @pytest.mark.parametrize("kind", ["mlp", "deeponet"])
@@ -564,7 +598,7 @@ def test_the_file_to_start_from_knows_the_data(tmp_path, csv_file):
     np.savez(tmp_path / "b.npz", y=np.ones(4), X=np.ones((4, 2)))
     assert problem_of("mlp", tmp_path / "b.npz")["targets"] == ["y"]
     np.savez(tmp_path / "c.npz", a=np.ones((4, 2)))
-    with pytest.raises(InputError, match="`data` must hold at least two arrays with as many rows"):
+    with pytest.raises(InputError, match="`data` must hold at least two arrays with the same number of rows"):
         starter_toml("mlp", tmp_path / "c.npz")
     with pytest.raises(InputError, match="`data` must hold functions"):
         starter_toml("deeponet", tmp_path / "c.npz")

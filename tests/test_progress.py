@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from vihmc.cli.progress import RunObserver, StageProgress, clock, monitor_table, read_progress
+from vihmc.cli.progress import STAGE_TITLES, RunObserver, StageProgress, clock, monitor_table, read_progress
 from vihmc.errors import InputError
 from vihmc.fit.result import FitInfo
 from vihmc.runs.directory import locked
@@ -69,19 +69,39 @@ def test_plain_lines_where_there_is_no_terminal(clocks, tmp_path):
             observer.on_steps("draws", done, steps([0.9, 0.7], [False, True]))
             clocks.now += 10
     lines = console.file.getvalue().splitlines()
-    assert lines[0] == "3 HMC on the kept: 200/300, 5/s, 0:20 left, 2 chains, accept 0.80 (0.70 to 0.90), 6 divergent"
-    assert lines[-1].startswith("3 HMC on the kept: done in 0:")
+    assert lines[0] == (
+        "3 HMC on selected parameters: 200/300, 5/s, 0:20 left, 2 chains, acceptance 0.80 (0.70 to 0.90), 6 divergent"
+    )
+    assert lines[-1].startswith("3 HMC on selected parameters: done in 0:")
     assert len(lines) == 3  # one every 15 seconds, not one per chunk
+
+
+def test_selection_counts_gauss_newton_products(clocks, tmp_path):
+    console = Console(file=io.StringIO(), width=60)
+    with RunObserver(console, tmp_path) as observer, observer.stage("selection", 1):
+        observer.on_direction(64, 1024)
+        clocks.now += 16
+        observer.on_direction(128, 1024)
+        stage = read_progress(tmp_path / "progress.json")["stage"]
+        assert (stage["done"], stage["total"], stage["seconds_left"]) == (128, 1024, 224)
+    lines = console.file.getvalue().splitlines()
+    assert lines[0] == "2 parameter selection: 128/1024, 4/s, 3:44 left, 1024 Gauss–Newton products"
+    assert lines[1].startswith("2 parameter selection: done in 0:")
+
+
+def test_every_stage_of_a_run_has_a_title():
+    stages = {"vi", "selection", "frozen", "hmc", "reference", "prediction", "leave_out"}
+    assert set(STAGE_TITLES) == stages
 
 
 def test_a_monitor_sees_stage_chains_and_state(clocks, tmp_path):
     (tmp_path / "config.toml").write_text("")
-    assert "nothing has been reported yet" in text_of(monitor_table(tmp_path))
+    assert "No progress has been reported yet." in text_of(monitor_table(tmp_path))
     observer = RunObserver(Console(file=io.StringIO()), tmp_path)
     with locked(tmp_path), observer.stage("vi", 500):
-        observer.on_vi(100, FitInfo(np.array(3.25)))
+        observer.on_fit(100, FitInfo(np.array(3.25)))
         clocks.now += 20
-        observer.on_vi(300, FitInfo(np.array(3.125)))
+        observer.on_fit(300, FitInfo(np.array(3.125)))
         shown = text_of(monitor_table(tmp_path))
     assert "running" in shown
     assert "300 of 500" in shown
@@ -95,8 +115,8 @@ def test_a_monitor_sees_stage_chains_and_state(clocks, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         break_off(observer, "hmc", draw)
     shown = text_of(monitor_table(tmp_path))
-    assert f"interrupted; go on with: vihmc resume {tmp_path}" in " ".join(shown.split())
-    assert "chain   1: accept 0.70, 2 divergent" in shown
+    assert f"interrupted; resume with: vihmc resume {tmp_path}" in " ".join(shown.split())
+    assert "chain   1: acceptance 0.70, 2 divergent" in shown
     (tmp_path / "summary.json").write_text("{}")
     assert "finished" in text_of(monitor_table(tmp_path))
 
@@ -106,7 +126,7 @@ def test_time_spent_before_an_interruption_counts(clocks, tmp_path):
 
     def take_half_a_minute():
         clocks.now += 30
-        first.on_vi(5, FitInfo(np.array(1.0)))
+        first.on_fit(5, FitInfo(np.array(1.0)))
 
     with pytest.raises(KeyboardInterrupt):
         break_off(first, "vi", take_half_a_minute)
@@ -127,7 +147,7 @@ def test_a_damaged_report_is_named_or_forgotten(tmp_path, content):
 
 
 def test_times_as_people_write_them():
-    assert [clock(value) for value in (0, 59.6, 3725, float("nan"))] == ["0:00", "1:00", "1:02:05", "?"]
+    assert [clock(value) for value in (0.0, 59.6, 3725.0, float("nan"))] == ["0:00", "1:00", "1:02:05", "?"]
 
 
 def test_there_is_nothing_to_watch_where_there_is_no_run(tmp_path):

@@ -1,16 +1,26 @@
 import json
+from unittest.mock import Mock
 
 import arviz_stats
 import jax
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 
 import vihmc
+from vihmc.data import build_problem
+from vihmc.data.problem import Problem
 from vihmc.errors import InputError
+from vihmc.predict import Prediction
+from vihmc.runs.config import build_config, load_preset
+from vihmc.runs.directory import begin, create_run_directory
+from vihmc.runs.evaluation import run_problem
+from vihmc.runs.journal import RunJournal
+from vihmc.runs.predictions_file import as_table
 
 SHORT = ["vi.map_steps=200", "vi.num_steps=300", "vi.num_bound_samples=4", "hmc.num_chains=2", "hmc.num_warmup=100"]
-SHORT += ["hmc.num_draws=20", "prediction.num_vi_draws=50", "hmc.max_integration_steps=15", "hmc.chunk_size=10"]
+SHORT += ["hmc.num_draws=20", "prediction.num_vi_draws=50", "hmc.max_integration_steps=15"]
 OPTIONS = [word for setting in SHORT for word in ("--set", setting)]
 
 
@@ -70,10 +80,10 @@ def test_wrong_inputs_are_named(finished):
         run.predict(np.zeros((3, 1)), method="HMC")
     with pytest.raises(InputError, match="`quantiles` must be ascending levels between 0 and 1"):
         run.predict(np.zeros((3, 1)), quantiles=(0.5, 0.1))
-    with pytest.raises(InputError, match="`locations` are for operators"):
+    with pytest.raises(InputError, match="`locations` must be left out for sine_small"):
         run.predict(np.zeros((3, 1)), locations=np.zeros((3, 1)))
     (finished / "summary.json").unlink()
-    with pytest.raises(InputError, match=r"`directory` must hold a finished run, got .*; finish it with: vihmc resume"):
+    with pytest.raises(InputError, match=r"`directory` must hold a finished run, got .*. Finish it with: vihmc resume"):
         vihmc.load(finished)
 
 
@@ -83,7 +93,7 @@ def test_the_command_predicts_from_a_file_to_a_file(command, finished, tmp_path)
     options = ("--quantile", 0.1, "--quantile", 0.9)
     code, out, err = command("predict", "run", "--inputs", "X.npz", "--out", "P.npz", *options)
     assert (code, err) == (0, "")
-    assert "Predictions by VI-HMC at 11 inputs are in P.npz" in out
+    assert "Wrote VI-HMC predictions at 11 inputs to P.npz: mean" in out
     written = dict(np.load(tmp_path / "P.npz", allow_pickle=False))
     expected = vihmc.load(finished).predict(inputs, quantiles=(0.1, 0.9))
     np.testing.assert_array_equal(written["mean"], expected.mean)
@@ -98,6 +108,82 @@ def test_the_command_predicts_from_a_file_to_a_file(command, finished, tmp_path)
     code, _, err = command("predict", "run", "--inputs", "bad.npz", "--out", "R.npz")
     assert (code, "must name arrays of bad.npz, which are a, b, got 'inputs'" in err) == (2, True)
     assert not (tmp_path / "R.npz").exists()
+
+
+def test_predictions_as_csv(command, finished, tmp_path):
+    inputs = np.linspace(-1, 1, 5)
+    (tmp_path / "X.csv").write_text("position\n" + "\n".join(map(repr, inputs.tolist())) + "\n")
+    options = ("--inputs", "X.csv", "--quantile", 0.025, "--quantile", 0.5)
+    code, out, err = command("predict", "run", *options, "--out", "P.csv")
+    assert (code, err) == (0, "")
+    table = pd.read_csv(tmp_path / "P.csv")
+    names = ["mean", "epistemic_std", "total_std", "q2.5", "q50", "total_q2.5", "total_q50"]
+    assert list(table) == ["position", *names]
+    assert f"to P.csv: position, {', '.join(names)}." in " ".join(out.split())
+    expected = vihmc.load(finished).predict(inputs[:, None], quantiles=(0.025, 0.5))
+    np.testing.assert_allclose(table["position"], inputs)
+    for name in ("mean", "epistemic_std", "total_std"):
+        np.testing.assert_allclose(table[name], getattr(expected, name)[:, 0], rtol=1e-12)
+    np.testing.assert_allclose(table["q2.5"], expected.epistemic_quantiles[0, :, 0], rtol=1e-12)
+    np.testing.assert_allclose(table["total_q50"], expected.total_quantiles[1, :, 0], rtol=1e-12)
+    code, _, err = command("predict", "run", *options, "--out", "P.xlsx")
+    assert (code, err) == (
+        2,
+        "vihmc: `out` must end in .csv or .npz, got P.xlsx. It is the file for the predictions.\n",
+    )
+
+
+def fake_prediction(shape):
+    values = np.arange(np.prod(shape), dtype=float).reshape(shape)
+    quantiles = np.stack([values + 300, values + 400])
+    return Prediction(values, values + 100, values + 200, np.array([0.1, 0.975]), quantiles, np.zeros((0, *shape)))
+
+
+def test_several_targets_have_columns_each():
+    problem = Mock(spec=Problem, locations=None, target_names=("lift", "drag"))
+    table = as_table(problem, fake_prediction((3, 2)), pd.DataFrame({"speed": [7.0, 8.0, 9.0]}))
+    fields = ("mean", "epistemic_std", "total_std", "q10", "q97.5")
+    assert list(table) == ["speed", *(f"{target}_{field}" for target in ("lift", "drag") for field in fields)]
+    np.testing.assert_array_equal(table["speed"], [7, 8, 9])
+    np.testing.assert_array_equal(table["lift_mean"], [0, 2, 4])
+    np.testing.assert_array_equal(table["drag_mean"], [1, 3, 5])
+    np.testing.assert_array_equal(table["drag_q97.5"], [401, 403, 405])
+
+
+def test_an_operator_has_a_row_per_function_and_location():
+    locations = np.array([[0.0, 0.5], [1.0, 0.25], [2.0, 0.75]])
+    problem = Mock(spec=Problem, locations=locations, input_names=("t", "x"), target_names=("u",))
+    functions = pd.DataFrame(np.zeros((2, 4)))
+    table = as_table(problem, fake_prediction((2, 3)), functions)
+    assert list(table) == ["function", "t", "x", "mean", "epistemic_std", "total_std", "q10", "q97.5"]
+    np.testing.assert_array_equal(table["function"], [0, 0, 0, 1, 1, 1])
+    np.testing.assert_array_equal(table["x"], [0.5, 0.25, 0.75] * 2)
+    np.testing.assert_array_equal(table["mean"], np.arange(6))
+    np.testing.assert_array_equal(table["q10"], 300 + np.arange(6))
+    elsewhere = as_table(problem, fake_prediction((2, 1)), functions, np.array([[5.0, 6.0]]))
+    np.testing.assert_array_equal(elsewhere[["function", "t", "x"]], [[0, 5, 6], [1, 5, 6]])
+
+
+def test_a_column_named_like_a_statistic_is_renamed():
+    problem = Mock(spec=Problem, locations=None, target_names=("y",))
+    table = as_table(problem, fake_prediction((2, 1)), pd.DataFrame({"mean": [7.0, 8.0]}))
+    np.testing.assert_array_equal(table["input_mean"], [7, 8])
+    np.testing.assert_array_equal(table["mean"], [0, 1])
+
+
+def test_a_stored_run_and_its_inference_agree_on_captured_variance(x64, tmp_path):
+    config = build_config(load_preset("sine_large"), overrides=[*SHORT, "precision=float64", "selection.count=20"])
+    problem = build_problem(config.problem)
+    path = create_run_directory(tmp_path / "run", config)
+    begin(path, config, problem)
+    found = run_problem(problem, config, journal=RunJournal(path, param_names=problem.param_names)).inference
+    (path / "summary.json").write_text("{}")
+    stored, inputs = vihmc.load(path), np.linspace(-2, 2, 9)[:, None]
+    one, other = found.captured_at(inputs), stored.captured_at(inputs)
+    np.testing.assert_array_equal(one.shares, other.shares)
+    assert one.left_out == other.left_out
+    assert 0 < one.mean < 1
+    assert found.frozen_share(inputs) == stored.frozen_share(inputs)
 
 
 @pytest.mark.slow
@@ -123,7 +209,10 @@ def test_draws_leave_as_netcdf(command, finished, tmp_path):
     assert exported["first_stage"]["mean"].shape == (6,)
     assert len(arviz_stats.summary(exported)) == exported["posterior"]["theta"].shape[-1]
     code, _, err = command("export", "run", "--out", "no/such/folder.nc")
-    assert (code, err.startswith("vihmc: `out` must be a file that can be written")) == (2, True)
+    assert (
+        code,
+        err.startswith("vihmc: `out` must be a writable file, got no/such/folder.nc: No such file or directory."),
+    ) == (2, True)
 
 
 def test_draws_are_added_to_a_finished_run(command, finished, tmp_path):
@@ -140,6 +229,9 @@ def test_draws_are_added_to_a_finished_run(command, finished, tmp_path):
     assert summaries[0]["predictive"] == summaries[1]["predictive"]
     assert summaries[0]["hmc"]["num_draws"] == 35
     code, out, _ = command("resume", "run")
-    assert (code, "is finished" in out) == (0, True)
+    assert (code, "run is already finished. To add draws: vihmc extend run --draws N" in out) == (0, True)
     code, _, err = command("extend", "run", "--draws", 0)
-    assert (code, err) == (2, "vihmc: `draws` must be at least 1, got 0.\n")
+    assert (code, err) == (
+        2,
+        "vihmc: `draws` must be at least 1, got 0. It is the number of draws added to each chain.\n",
+    )

@@ -5,7 +5,6 @@ command makes a device of every core before JAX starts, and the chains are distr
 the warm-up averages over all chains.
 """
 
-import ctypes
 import os
 import sys
 from contextlib import suppress
@@ -15,8 +14,6 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float
 
 _AXIS = "chains"
-_M_MMAP_THRESHOLD, _M_ARENA_MAX = -3, -8
-_LARGE = 2**18
 
 
 def use_cores(num_cores: int | None = None) -> None:
@@ -36,20 +33,6 @@ def distribute_chains(chains: Float[Array, "chains dim"], *, at_least: int = 1) 
     devices = jax.local_devices()[:num_devices]
     mesh = jax.make_mesh((num_devices,), (_AXIS,), axis_types=(AxisType.Auto,), devices=devices)
     return jax.device_put(chains, NamedSharding(mesh, PartitionSpec(_AXIS)))
-
-
-def give_back_large_arrays() -> None:
-    """Let freed arrays of a quarter of a megabyte return to the system at once, and have one heap for the rest.
-
-    The C library of Linux raises its own limit to the largest array that was freed, up to 32 MB, and keeps what is
-    smaller in a heap with holes, one for every thread: a run with many draws would hold a hundred megabytes that nobody
-    uses. To be called before there are threads; elsewhere it does nothing.
-    """
-    if sys.platform == "linux":
-        with suppress(OSError, AttributeError):
-            library = ctypes.CDLL(None)
-            library.mallopt(_M_MMAP_THRESHOLD, _LARGE)
-            library.mallopt(_M_ARENA_MAX, 1)
 
 
 def peak_memory_gb() -> float:

@@ -1,13 +1,16 @@
 """The command. No science here: it turns words into a configuration and results into files and lines.
 
-Heavy imports wait until a command runs, so that help answers at once.
+Heavy imports wait until a command runs, so that help answers at once. Other packages add commands by an entry point of
+the group ``vihmc.commands`` that names a function with typer's annotations.
 """
 
 import sys
+from importlib.metadata import entry_points, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
 import typer
+from typer.core import TyperCommand
 
 if TYPE_CHECKING:
     from vihmc.runs.config import RunConfig
@@ -17,16 +20,43 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
-    help="Error bars for networks and neural operators: variational inference, then HMC on the weights that matter.",
+    help="Error bars for neural networks and operators: variational inference, then HMC on the parameters that matter.",
 )
 
 
-@app.command()
+def _print_version(wanted: bool) -> bool:
+    if wanted:
+        print(f"vihmc {version('vihmc')}")
+        raise typer.Exit
+    return wanted
+
+
+@app.callback()
+def options(
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Options of the command as a whole."""
+
+
+class ListsProblems(TyperCommand):
+    """A command whose help lists the problems that can be run by name; they are looked up when help is asked for."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Fill in the names, then show the help."""
+        from vihmc.data.registry import known_kinds
+
+        for parameter in self.params:
+            if parameter.name == "problem":
+                text = f"{', '.join(sorted(known_kinds()))}, or a .toml file (see vihmc init)."
+                parameter.help = text  # pyrefly: ignore[missing-attribute]
+        super().format_help(ctx, formatter)
+
+
+@app.command(cls=ListsProblems)
 def run(
-    problem: Annotated[
-        str,
-        typer.Argument(help="sine_small, sine_large, burgers, cone, cone_synthetic, or a .toml file (see vihmc init)."),
-    ],
+    problem: Annotated[str, typer.Argument(help="A problem, or a .toml file (see vihmc init).")],
     out: Annotated[
         Path | None, typer.Option(help="New directory for the results. Default: runs/PROBLEM-PRESET-NUMBER.")
     ] = None,
@@ -35,33 +65,31 @@ def run(
         str | None, typer.Option(help="elbo, or published: the objective of the paper's published code.")
     ] = None,
     first_stage: Annotated[
-        str | None, typer.Option(help="vi, a fit of Gaussians; or laplace, a mode and the curvature there.")
+        str | None, typer.Option(help="vi (mean-field VI), or laplace (a MAP and the Gauss–Newton diagonal there).")
     ] = None,
-    select: Annotated[
+    rule: Annotated[
         str | None,
         typer.Option(
-            help="sensitivity, the paper's score; predictive, by captured predictive variance, the default with "
-            "--use-at; or random, variance, magnitude."
+            help="How to select parameters: sensitivity (the paper's score), predictive (captured predictive variance; "
+            "the default with --target-inputs), or a baseline: random, variance, magnitude."
         ),
     ] = None,
     threshold: Annotated[
         float | None,
-        typer.Option(help="Share to keep, in (0, 1]: of the sensitivity, or with predictive of the variance."),
+        typer.Option(help="Share to capture, in (0, 1]: of the variance with predictive, else of the total score."),
     ] = None,
-    use_at: Annotated[
-        Path | None,
-        typer.Option(help="Inputs where the model will be used, .npz, .csv or .mat: what matters there is kept."),
+    target_inputs: Annotated[
+        str | None,
+        typer.Option(help="Inputs where the model will be used: training, validation, or a .npz, .csv or .mat file."),
     ] = None,
     chains: Annotated[int | None, typer.Option(help="Number of chains.")] = None,
-    draws: Annotated[int | None, typer.Option(help="Draws per chain that count.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of everything but the data.")] = None,
+    draws: Annotated[int | None, typer.Option(help="Retained draws per chain.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Random seed of everything but the data.")] = None,
     fit_from: Annotated[
-        Path | None,
-        typer.Option(help="An earlier run of the same model: use its fit, or go on from its last checkpoint."),
+        Path | None, typer.Option(help="Run directory of the same model whose first stage is reused.")
     ] = None,
     data: Annotated[
-        Path | None,
-        typer.Option(help="Data to use instead of generated ones: a folder with the cone's files, a file for burgers."),
+        Path | None, typer.Option(help="Data file or folder of the problem (problem.data_file or problem.data_dir).")
     ] = None,
     reference: Annotated[
         bool | None, typer.Option("--reference/--no-reference", help="Also run HMC on all parameters, to compare.")
@@ -69,23 +97,22 @@ def run(
     settings: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", metavar="STAGE.KEY=VALUE", help="Any other setting, `none` to unset it; repeat for more."
+            "--set", metavar="SECTION.KEY=VALUE", help="Any other setting; `none` unsets it. Repeat for more."
         ),
     ] = None,
 ) -> None:
-    """Run the method on a problem: fit, score, select, sample, predict.
+    """Run the method on a problem: fit, select, sample, predict.
 
-    Leaves a directory with settings, draws, figures and summary.json, and prints what came out.
+    Writes a directory with settings, draws, figures, report.html and summary.json, and prints the outcome.
 
-    Examples: [bold]vihmc run sine_small --preset paper[/bold] ·
-    [bold]vihmc run sine_large --reference --set hmc.kernel=nuts[/bold]
+    Examples: [bold]vihmc run my.toml --preset quick[/bold] ·
+    [bold]vihmc run my.toml --reference --set hmc.kernel=nuts[/bold]
     """
     flags = {
         "problem": _data_setting(data),
         "vi": {"objective": objective},
         "first_stage": first_stage,
-        "sensitivity": {"inputs_file": None if use_at is None else str(use_at)},
-        "selection": {"rank_by": select, "threshold": threshold},
+        "selection": {"rule": rule, "threshold": threshold, "target_inputs": target_inputs},
         "hmc": {"num_chains": chains, "num_draws": draws},
         "reference": {"enabled": reference},
         "seed": seed,
@@ -104,15 +131,15 @@ def run(
 
 Directory = Annotated[Path, typer.Argument(help="A run directory.", show_default=False)]
 AnyVersion = Annotated[
-    bool, typer.Option("--any-version", help="Go on though a package has changed since; draws may then differ.")
+    bool, typer.Option("--any-version", help="Continue with other package versions; the draws may then differ.")
 ]
 
 
 @app.command()
 def resume(directory: Directory, any_version: AnyVersion = False) -> None:
-    """Finish a run that was interrupted, however it was.
+    """Finish an interrupted run.
 
-    The result is that of a run never interrupted, bit by bit.
+    The result is identical, bit by bit, to that of an uninterrupted run.
     """
     _configure_like(directory)
 
@@ -127,10 +154,10 @@ def resume(directory: Directory, any_version: AnyVersion = False) -> None:
 def extend(
     directory: Directory,
     draws: Annotated[int, typer.Option(help="Draws to add to each chain.")],
-    reference: Annotated[bool, typer.Option("--reference", help="To the chains on all parameters instead.")] = False,
+    reference: Annotated[bool, typer.Option("--reference", help="Extend HMC on all parameters instead.")] = False,
     any_version: AnyVersion = False,
 ) -> None:
-    """Add draws to a finished run, and evaluate it anew."""
+    """Add draws to a finished run and re-evaluate it."""
     _configure_like(directory)
 
     from rich.console import Console
@@ -143,9 +170,9 @@ def extend(
 @app.command()
 def monitor(
     directory: Directory,
-    once: Annotated[bool, typer.Option("--once", help="Show it once instead of until it ends.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Show the progress once and exit.")] = False,
 ) -> None:
-    """Show how far a run is, from another terminal."""
+    """Show the progress of a run, from another terminal."""
     import time
 
     from rich.console import Console
@@ -168,14 +195,14 @@ def monitor(
 def predict(
     directory: Directory,
     inputs: Annotated[Path, typer.Option(help="Inputs: .npz, .csv or .mat, with the names of the training inputs.")],
-    out: Annotated[Path, typer.Option(help="Where to write means, stds and quantiles: .npz.")],
-    method: Annotated[str, typer.Option(help="VI-HMC, VI, or HMC if the run had a reference.")] = "VI-HMC",
+    out: Annotated[Path, typer.Option(help="File for means, stds and quantiles: .csv or .npz.")],
+    method: Annotated[str, typer.Option(help="VI-HMC, VI, or HMC if the run had --reference.")] = "VI-HMC",
     quantiles: Annotated[
         list[float] | None, typer.Option("--quantile", help="A level; repeat for more. Default: those of the run.")
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that is there.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
 ) -> None:
-    """Predict at new inputs with error bars, by a finished run."""
+    """Predict with error bars at new inputs, from a finished run."""
     _configure_like(directory)
 
     from vihmc.runs.predictions_file import predict_file
@@ -186,7 +213,7 @@ def predict(
 @app.command()
 def export(
     directory: Directory,
-    out: Annotated[Path, typer.Option(help="Where to write draws, statistics and fit: .nc.")],
+    out: Annotated[Path, typer.Option(help="File for draws, sampler statistics and fit: .nc.")],
 ) -> None:
     """Write the draws of a finished run as one netCDF file, for ArviZ in Python, R or Julia."""
     _configure_like(directory)
@@ -194,50 +221,50 @@ def export(
     from vihmc.runs.stored_run import load
 
     load(directory).to_netcdf(out)
-    print(f"The draws are in {out}")
+    print(f"Wrote the draws to {out}.")
 
 
 @app.command()
 def init(
     out: Annotated[Path, typer.Argument(help="The file to write.")] = Path("vihmc.toml"),
-    kind: Annotated[str, typer.Option(help="mlp, for a regression, or deeponet, for an operator.")] = "mlp",
+    kind: Annotated[str, typer.Option(help="mlp for regression, deeponet for an operator.")] = "mlp",
     data: Annotated[
-        Path | None, typer.Option(help="Your data, .npz, .csv or .mat: columns are looked up and filled in.")
+        Path | None, typer.Option(help="Your data, .npz, .csv or .mat; its columns or arrays are filled in.")
     ] = None,
 ) -> None:
-    """Write a commented .toml file to start from, for data of your own."""
+    """Write a commented .toml file to start from, for your own data."""
     from vihmc.cli.starter import Kind, starter_toml
     from vihmc.errors import InputError
     from vihmc.runs.files import write_atomically
 
     if kind not in get_args(Kind):
-        raise InputError(f"`kind` must be one of {', '.join(get_args(Kind))}, got '{kind}'.")
+        raise InputError(f"`kind` must be one of {', '.join(get_args(Kind))}, got '{kind}'. It is the kind of model.")
     if out.suffix != ".toml":
         raise InputError(f"`out` must end in .toml, got {out}.")
     if out.exists():
-        raise InputError(f"`out` must be a new file, got {out}, which exists. Left as it is.")
+        raise InputError(f"`out` must be a new file, got {out}, which exists. It was not changed.")
     text = starter_toml(cast("Kind", kind), data)
     try:
         write_atomically(out, text)
     except OSError as error:
-        raise InputError(f"`out` must be a file that can be written, got {out}: {error.strerror}.") from None
-    print(f"{out} is written. Look through it, then: vihmc run {out}")
+        raise InputError(f"`out` must be a writable file, got {out}: {error.strerror}.") from None
+    print(f"Wrote {out}. Check its settings, then run: vihmc run {out}")
 
 
 @app.command()
 def report(directory: Directory) -> None:
-    """Write the report of a finished run anew: one page, DIRECTORY/report.html, that needs nothing else."""
+    """Write the report of a finished run again: DIRECTORY/report.html, a self-contained page."""
     from vihmc.report.report import write_report
 
-    print(f"The report is in {write_report(directory)}")
+    print(f"Wrote {write_report(directory)}.")
 
 
 @app.command()
 def compare(
     directories: Annotated[list[Path], typer.Argument(help="Two or more run directories.", show_default=False)],
-    out: Annotated[Path, typer.Option(help="Where to write the page.")] = Path("comparison.html"),
+    out: Annotated[Path, typer.Option(help="File for the page.")] = Path("comparison.html"),
 ) -> None:
-    """Put runs side by side, in a table and on a page."""
+    """Compare runs side by side, in a table and on a page."""
     from rich.console import Console
 
     from vihmc.report.compare import compare_runs, comparison_table, write_comparison
@@ -245,49 +272,16 @@ def compare(
     console = Console()
     comparison = compare_runs(directories)
     console.print(comparison_table(comparison))
-    console.print(f"The page is in {write_comparison(comparison, out)}", soft_wrap=True)
+    console.print(f"Wrote {write_comparison(comparison, out)}.", soft_wrap=True)
 
 
-@app.command()
-def reproduce(
-    what: Annotated[str, typer.Argument(help="table1, cost, threshold, robustness, figures, or all.")] = "all",
-    preset: Annotated[
-        str,
-        typer.Option(help="paper (published networks and samplers; hours), or quick (small; a quarter of an hour)."),
-    ] = "quick",
-    out: Annotated[Path, typer.Option(help="Folder for all runs; those that are there are used.")] = Path(
-        "reproduction"
-    ),
-    page: Annotated[
-        Path | None, typer.Option(help="The page to write, .md. Default: OUT/PRESET/reproduction.md.")
-    ] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(help="Folder with the cone's files. Default: that of VIHMC_CONE_DATA; else a stand-in is used."),
-    ] = None,
-) -> None:
-    """Rebuild the paper's tables and figures beside its numbers.
-
-    Runs that are stored in the folder are used, interrupted ones are finished: nothing is computed twice.
-    """
-    if data is not None and not data.is_dir():
-        from vihmc.errors import InputError
-
-        raise InputError(f"`data` must be a folder that exists, got {data}.")
-
-    from rich.console import Console
-
-    from vihmc.devices import use_cores
-    from vihmc.paper.reproduction.reproduce import reproduce as make
-
-    use_cores()
-    written = make(what, preset=preset, out=out, page=page, data_dir=data, console=Console())
-    print(f"The page is in {written}")
+for command in entry_points(group="vihmc.commands"):
+    app.command(command.name)(command.load())
 
 
 def main() -> None:
     """Run the command; bad input ends it with one sentence and exit code 2."""
-    from vihmc.devices import give_back_large_arrays
+    from vihmc.cli.memory import give_back_large_arrays
     from vihmc.errors import InputError, Interrupted
 
     give_back_large_arrays()
@@ -308,7 +302,7 @@ def main() -> None:
 
 
 def _end(message: str, code: int = 2) -> None:
-    """Print one line, whatever signs are in what it quotes, and end."""
+    """Print one line, with whatever is not printable escaped, and exit."""
     if message:
         line = "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in message)
         print(f"vihmc: {line}", file=sys.stderr)
@@ -333,12 +327,12 @@ def _problem_name(settings: dict[str, Any]) -> str:
 
     problem = settings.get("problem")
     if not isinstance(problem, dict) or not isinstance(problem.get("name"), str):
-        raise InputError("`problem.name` must be in the .toml file, got none. It names the problem to run.")
+        raise InputError("`problem.name` must be in the .toml file, got none. It is the problem to run.")
     return problem["name"]
 
 
 def _data_setting(data: Path | None) -> dict[str, str]:
-    """A folder or a file is a setting of the problem."""
+    """A folder or a file as the setting of the problem that names it."""
     if data is None:
         return {}
     if not data.exists():
@@ -355,7 +349,7 @@ def _given(flags: dict[str, Any]) -> dict[str, Any]:
 
 
 def _configure_like(directory: Path) -> "RunConfig":
-    """Set JAX up as it was when the run in a directory began."""
+    """Configure JAX as it was when the run in a directory began."""
     from vihmc.runs.directory import read_begun, read_config
     from vihmc.runs.runtime import configure_jax
 

@@ -1,4 +1,4 @@
-"""How far a run is: bars in a terminal, plain lines elsewhere, and a file that `vihmc monitor` reads."""
+"""Progress of a run: bars in a terminal, plain lines elsewhere, and a file that `vihmc monitor` reads."""
 
 import time
 from collections.abc import Iterator
@@ -13,32 +13,32 @@ from rich.progress import BarColumn, TaskID, TextColumn
 from rich.progress import Progress as Bars
 from rich.table import Table
 
+from vihmc.checkpointing import Observer
 from vihmc.errors import InputError
 from vihmc.fit.result import FitInfo
-from vihmc.pipeline import Observer
 from vihmc.runs.directory import is_being_written
 from vihmc.runs.files import load_json, save_json
 from vihmc.samplers.kernel import StepInfo
 
 STAGE_TITLES = {
-    "vi": "1 VI fit",
-    "sensitivity": "2 sensitivity",
-    "frozen": "  modes of moved data",
-    "hmc": "3 HMC on the kept",
-    "fits": "  more fits",
-    "reference": "  HMC on all",
-    "prediction": "4 prediction",
-    "leave_out": "  inputs left out",
+    "vi": "1 fit of all parameters",
+    "selection": "2 parameter selection",
+    "frozen": "  perturbed MAPs",
+    "hmc": "3 HMC on selected parameters",
+    "reference": "  HMC on all parameters",
+    "prediction": "4 predictions",
+    "leave_out": "  leave-out runs",
 }
+TITLE_WIDTH = max(map(len, STAGE_TITLES.values()))
 FILE_SECONDS = 1.0
 LINE_SECONDS = 15.0
 
 
 class StageProgress:
-    """One stage: how much of it is done, and how fast it goes."""
+    """One stage: how much of it is done, and at which rate."""
 
     def __init__(self, name: str, total: int) -> None:
-        """Begin."""
+        """Start with nothing done."""
         self.name, self.total, self.done, self.note = name, total, 0, ""
         self.acceptance: list[float] = []
         self.divergences: list[int] = []
@@ -48,16 +48,16 @@ class StageProgress:
 
     @property
     def title(self) -> str:
-        """What it is called."""
+        """The title that a person sees."""
         return STAGE_TITLES.get(self.name, self.name)
 
     def update(self, done: int, note: str) -> None:
-        """Go on. The first time is when the programs were compiled, and where an earlier run had come to."""
+        """Take the next report. The first marks the end of compilation, and where an interrupted run had stopped."""
         self.done, self.note = done, note
         self._first = self._first or (time.monotonic(), done)
 
     def add_steps(self, phase: str, info: StepInfo) -> None:
-        """Hear about each chain. When the draws begin, divergences are counted and the rate is measured anew."""
+        """Take statistics of each chain. When the draws begin, divergences and the rate are counted from zero again."""
         if phase != self._phase:
             self._phase, self._first, self.divergences = phase, None, []
         self.acceptance = np.mean(info.acceptance_rate, axis=0).tolist()
@@ -65,18 +65,18 @@ class StageProgress:
 
     @property
     def rate(self) -> float | None:
-        """Steps per second, once there are two reports to tell it from."""
+        """Steps per second, once there are two reports."""
         if self._first is None or self.done <= self._first[1]:
             return None
         return (self.done - self._first[1]) / max(time.monotonic() - self._first[0], 1e-9)
 
     @property
     def seconds_left(self) -> float | None:
-        """Time that the rest takes at this rate."""
+        """Time left at this rate."""
         return None if self.rate is None else (self.total - self.done) / self.rate
 
     def describe(self) -> str:
-        """All of it in a few words."""
+        """All of it in one line."""
         parts = [f"{self.done}/{self.total}"]
         if self.rate is not None and self.seconds_left is not None and self.done < self.total:
             parts.append(f"{self.rate:.3g}/s, {clock(self.seconds_left)} left")
@@ -89,7 +89,7 @@ class StageProgress:
 
 
 class RunObserver(Observer):
-    """Shows progress on a console and, of a run in a directory, writes it there; goes on from what is there."""
+    """Shows progress on a console and, of a run in a directory, writes it there; continues from what is there."""
 
     def __init__(self, console: Console, path: Path | None = None) -> None:
         """Show on `console`, write to the run directory `path`."""
@@ -97,13 +97,14 @@ class RunObserver(Observer):
         self._console, self._file = console, None if path is None else path / "progress.json"
         self._earlier: dict[str, Any] = {}
         if self._file is not None and self._file.exists():
-            # A damaged file costs what was known about time, and nothing else.
+            # A damaged file loses only the time spent before.
             with suppress(InputError):
                 earlier = read_progress(self._file)
                 self.seconds |= earlier["seconds"]
                 self.peak_memory_gb |= earlier["peak_memory_gb"]
                 self._earlier = earlier["stage"] or {}
-        columns = (TextColumn("{task.description:<17}"), BarColumn(bar_width=10), TextColumn("{task.fields[words]}"))
+        title = TextColumn(f"{{task.description:<{TITLE_WIDTH}}}")
+        columns = (title, BarColumn(bar_width=10), TextColumn("{task.fields[words]}"))
         self._bars = Bars(*columns, console=console) if console.is_terminal else None
         self._task: TaskID | None = None
         self._stage: StageProgress | None = None
@@ -124,7 +125,7 @@ class RunObserver(Observer):
     def stage(self, name: str, total: int) -> Iterator[None]:
         """Show a stage from its beginning to its end."""
         self._stage = stage = StageProgress(name, total)
-        # Until the first report, what an interrupted run had come to.
+        # Until the first report, where an interrupted run had stopped.
         if self._earlier.get("name") == name and isinstance(self._earlier.get("done"), int):
             stage.done = min(self._earlier["done"], total)
         self._last_line = time.monotonic()
@@ -133,38 +134,47 @@ class RunObserver(Observer):
         self._write()
         with super().stage(name, total):
             yield
-        stage.done = stage.total = total
+        stage.done = stage.total
         if self._bars is not None and self._task is not None:
-            took = f"{total} in {clock(time.monotonic() - stage.began)}"
+            took = f"{stage.total} in {clock(time.monotonic() - stage.began)}"
             words = ", ".join([took, *([stage.note] if stage.note else [])])
-            self._bars.update(self._task, total=total, completed=total, words=words)
+            self._bars.update(self._task, total=stage.total, completed=stage.total, words=words)
         else:
             self._line(f"{stage.title}: done in {clock(self.seconds[name])}{f', {stage.note}' if stage.note else ''}")
         self._stage = None
         self._write()
 
-    def on_vi(self, done: int, info: FitInfo) -> None:
-        """Show how the fit goes."""
+    def on_fit(self, done: int, info: FitInfo) -> None:
+        """Show the loss of the fit."""
         self._update(done, f"loss {float(info.loss):.4g}")
 
     def on_steps(self, phase: str, done: int, info: StepInfo) -> None:
-        """Show how the chains go."""
+        """Show acceptance and divergences of the chains."""
         if self._stage is None:
             return
         self._stage.add_steps(phase, info)
         acceptance = self._stage.acceptance
-        spread = f"accept {np.mean(acceptance):.2f}"
+        spread = f"acceptance {np.mean(acceptance):.2f}"
         if len(acceptance) > 1:
             spread += f" ({min(acceptance):.2f} to {max(acceptance):.2f})"
         words = f"{len(acceptance)} chains, {spread}, {sum(self._stage.divergences)} divergent"
         self._update(done, f"warm-up, {words}" if phase == "warmup" else words)
 
+    def on_direction(self, done: int, total: int) -> None:
+        """Show how many Gauss–Newton products of the selection have been computed."""
+        if self._stage is None:
+            return
+        self._stage.total = total
+        if self._bars is not None and self._task is not None:
+            self._bars.update(self._task, total=total)
+        self._update(done, f"{total} Gauss–Newton products")
+
     def on_chain(self, done: int) -> None:
-        """Show for how many chains it is known what they hold their frozen parameters at."""
+        """Show for how many chains the perturbed MAP has been found."""
         self._update(done, "")
 
     def on_fold(self, done: int) -> None:
-        """Show how many folds are done."""
+        """Show how many folds have been left out and predicted."""
         self._update(done, "")
 
     def _update(self, done: int, note: str) -> None:
@@ -203,7 +213,7 @@ class RunObserver(Observer):
 
 
 def read_progress(file: Path) -> dict[str, Any]:
-    """Read what an observer wrote.
+    """Read the progress that an observer wrote.
 
     Raises:
         InputError: If it is damaged.
@@ -226,33 +236,33 @@ def monitor_table(path: Path) -> Table:
         InputError: If there is no run, or its files are damaged.
     """
     if not (path / "config.toml").exists():
-        raise InputError(f"`directory` must hold a run of vihmc, got {path}.")
+        raise InputError(f"`directory` must hold a run of vihmc, got {path}, which has no config.toml.")
     finished, written = (path / "summary.json").exists(), is_being_written(path)
-    state = "running" if written else "finished" if finished else f"interrupted; go on with: vihmc resume {path}"
+    state = "running" if written else "finished" if finished else f"interrupted; resume with: vihmc resume {path}"
     table = Table(title=f"{path}: {state}", title_justify="left", caption_justify="left")
-    for name in ("stage", "done", "rate", "left", "time", ""):
-        table.add_column(name, justify="left" if name in ("stage", "") else "right")
+    for name in ("stage", "progress", "rate", "time left", "time", ""):
+        table.add_column(name, justify="left" if name in ("stage", "") else "right", no_wrap=name != "")
     if not (path / "progress.json").exists():
-        table.caption = "nothing has been reported yet"
+        table.caption = "No progress has been reported yet."
         return table
     progress = read_progress(path / "progress.json")
     now = progress["stage"] or {}
     for name, seconds in progress["seconds"].items():
-        cells = ["all", "", "", clock(seconds), ""]
+        cells = ["done", "", "", clock(seconds), ""]
         if now.get("name") == name:
             rate, left = now.get("rate"), now.get("seconds_left")
             cells = [f"{now.get('done')} of {now.get('total')}", "" if rate is None else f"{rate:.3g}/s"]
             cells += ["" if left is None else clock(left), clock(seconds), str(now.get("note", ""))]
         table.add_row(STAGE_TITLES.get(name, name), *cells)
     if written or not finished:
-        table.caption = _per_chain(now) + f"reported {progress.get('updated')}"
+        table.caption = _per_chain(now) + f"Last report: {progress.get('updated')}"
     return table
 
 
 def _per_chain(stage: dict[str, Any]) -> str:
     acceptance, divergences = stage.get("acceptance") or [], stage.get("divergences") or []
     lines = [
-        f"chain {chain:3d}: accept {rate:.2f}, {count} divergent"
+        f"chain {chain:3d}: acceptance {rate:.2f}, {count} divergent"
         for chain, (rate, count) in enumerate(zip(acceptance, divergences, strict=False))
     ]
     rows = ["   ".join(lines[start : start + 3]) for start in range(0, len(lines), 3)]

@@ -1,4 +1,4 @@
-"""A run in its directory, from the first file to the last: begin one, go on with one, add draws to one."""
+"""A run in its directory, from the first file to the last: start one, resume one, add draws to one."""
 
 import os
 import signal
@@ -9,12 +9,12 @@ from typing import Any
 
 from rich.console import Console
 
-from vihmc.cli.console import print_outcome, print_verdicts, table_of_parameters
+from vihmc.cli.console import print_outcome, print_verdicts
 from vihmc.cli.progress import RunObserver
-from vihmc.data import Problem, build_problem, resolve_problem
+from vihmc.data import Problem, build_problem
+from vihmc.data.registry import resolve
 from vihmc.errors import InputError, Interrupted
 from vihmc.fit.result import FitResult
-from vihmc.paper.cone import NO_FILES, STAND_IN
 from vihmc.report.plots import run_figures
 from vihmc.report.report import write_report
 from vihmc.report.summary import summarise
@@ -42,13 +42,15 @@ COMMIT_SECONDS = "VIHMC_COMMIT_SECONDS"
 def start_run(
     config: RunConfig, *, out: Path | None, fit_from: Path | None, console: Console, brief: bool = False
 ) -> bool:
-    """Begin a run in a new directory and bring it to its end; a brief one has no figures, no page and no last words.
+    """Start a run in a new directory and finish it; a brief one writes no figures and no report, and prints no outcome.
 
     Returns:
-        Whether it was asked to stop, too late for a checkpoint: it is at its end, and nothing should follow it.
+        Whether it was asked to stop after its last checkpoint: it has finished, and no further run should start.
     """
     config = resolve_config(config, console)
     problem = build_problem(config.problem)
+    if problem.notice:
+        console.print(problem.notice, markup=False, highlight=False)
     check_run(problem, config)
     fitted = None if fit_from is None else load_fit_of(fit_from, problem.posterior, config)
     path = create_run_directory(out or next_run_directory(problem.name, config.preset), config)
@@ -62,18 +64,18 @@ def start_run(
 
 
 def resolve_config(config: RunConfig, console: Console) -> RunConfig:
-    """Put what depends on the place into the settings, and say so if the stand-in is used for missing data."""
-    resolved = resolve_problem(config.problem)
-    if resolved.name != config.problem.name:
-        console.print(NO_FILES, STAND_IN, "Growth rates are computed once, in half a minute.")
+    """Make the settings independent of the machine, and say so if another problem than the given one is run."""
+    resolved = resolve(config.problem)
+    if resolved.notice:
+        console.print(resolved.notice, markup=False, highlight=False)
     path, selection = config.selection.target_inputs_file, config.selection
     if path is not None:
         selection = selection.model_copy(update={"target_inputs": str(Path(path).absolute())})
-    return config.model_copy(update={"problem": resolved, "selection": selection})
+    return config.model_copy(update={"problem": resolved.settings, "selection": selection})
 
 
 def choose_run(config: RunConfig, *, out: Path, console: Console) -> bool:
-    """Only fit, score and select, or go on with that; the directory then has no chains and is no finished run.
+    """Only fit and select, or resume that; the directory then has no chains and holds no finished run.
 
     Returns:
         As :func:`start_run`.
@@ -95,7 +97,7 @@ def choose_run(config: RunConfig, *, out: Path, console: Console) -> bool:
 
 
 def resume_run(path: Path, *, any_version: bool, console: Console, brief: bool = False) -> bool:
-    """Bring an interrupted run to its end.
+    """Finish an interrupted run.
 
     Returns:
         As :func:`start_run`.
@@ -104,14 +106,14 @@ def resume_run(path: Path, *, any_version: bool, console: Console, brief: bool =
     with locked(path), _in_one_sentence(path):
         if (path / "summary.json").exists():
             write_report(path)
-            console.print(f"The run in {path} is finished. More draws: vihmc extend {path} --draws N", soft_wrap=True)
+            console.print(f"{path} is already finished. To add draws: vihmc extend {path} --draws N", soft_wrap=True)
             return False
         problem = build_problem(config.problem)
         begun = read_begun(path)
         if begun:
             check_unchanged(path, problem, any_version=any_version)
         else:
-            begin(path, config, problem)  # it was interrupted before it had written what it is
+            begin(path, config, problem)  # it was interrupted before run.json was written
         fitted = None
         if begun.get("fit_from") and not (path / "vi.npz").exists():
             fitted = load_fit_of(Path(begun["fit_from"]), problem.posterior, config)
@@ -119,26 +121,33 @@ def resume_run(path: Path, *, any_version: bool, console: Console, brief: bool =
 
 
 def extend_run(path: Path, *, num_draws: int, reference: bool, any_version: bool, console: Console) -> None:
-    """Add draws to each chain of a run; the result is that of a run which had so many from the beginning."""
+    """Add draws to each chain of a run; the result is that of a run with so many draws from the beginning."""
     if num_draws < 1:
-        raise InputError(f"`draws` must be at least 1, got {num_draws}.")
+        raise InputError(f"`draws` must be at least 1, got {num_draws}. It is the number of draws added to each chain.")
     config = read_config(path)
-    stage = "reference" if reference else "hmc"
-    settings = getattr(config, stage)
+    stage, sampler = ("reference", config.reference_sampler) if reference else ("hmc", config.hmc)
     if reference and not config.reference.enabled:
-        raise InputError(f"`reference` must have been run to be extended, got {path} without it.")
+        raise InputError(f"`reference` must be part of the run to be extended, got {path}, which ran without it.")
     with locked(path), _in_one_sentence(path):
         if not (path / "summary.json").exists():
-            raise InputError(f"`directory` must hold a finished run, got {path}; finish it with: vihmc resume {path}.")
+            raise InputError(f"`directory` must hold a finished run, got {path}. Finish it with: vihmc resume {path}")
         problem = build_problem(config.problem)
         check_unchanged(path, problem, any_version=any_version)
         check_whole(path)
-        longer = settings.model_copy(update={"num_draws": settings.num_draws + num_draws})
-        config = config.model_copy(update={stage: longer})
-        # From here on it is a run that was interrupted; its report stays until there is a new one.
+        config = _with_draws(config, stage, sampler.num_draws + num_draws)
+        # From here on it is an interrupted run; its report stays until there is a new one.
         allow_config(path, config)
         (path / "summary.json").unlink()
         _go_on(path, config, problem, None, console)
+
+
+def _with_draws(config: RunConfig, stage: str, num_draws: int) -> RunConfig:
+    """The same run with chains of another length; chains that inherit theirs from `hmc` stay as long as they were."""
+    changes = {stage: getattr(config, stage).model_copy(update={"num_draws": num_draws})}
+    if stage == "hmc":
+        for name, sampler in (("reference", config.reference_sampler), ("leave_out", config.leave_out_sampler)):
+            changes[name] = getattr(config, name).model_copy(update={"num_draws": sampler.num_draws})
+    return config.model_copy(update=changes)
 
 
 def _go_on(
@@ -155,7 +164,7 @@ def _go_on(
     save_summary(path, summary)
     if not brief:
         report = write_report(path)
-        _tell(console, path, report, summary)
+        _tell(console, path, report, summary, problem)
     return pace.is_asked_to_stop
 
 
@@ -164,35 +173,37 @@ def _origin(path: Path) -> dict[str, Any]:
     return {} if fit_from is None else {"fit_from": fit_from}
 
 
-def _tell(console: Console, path: Path, report: Path, summary: dict[str, Any]) -> None:
+def _tell(console: Console, path: Path, report: Path, summary: dict[str, Any], problem: Problem) -> None:
     print_outcome(console, summary)
-    if summary["problem"] == "sine_small":
-        console.print(table_of_parameters(summary))
-    console.print(f"Results are in {path}; {report.name} there has them on one page.", soft_wrap=True)
+    if problem.result_table is not None:
+        console.print(problem.result_table(summary))
+    console.print(f"Results are in {path}; see {path / report.name}.", soft_wrap=True)
     print_verdicts(console, summary)
 
 
 @contextmanager
 def _in_one_sentence(path: Path) -> Iterator[None]:
-    """Ctrl-C, a disk that is full, a directory that has gone: say so, and how to go on."""
+    """Ctrl-C, a full disk, a directory that has gone: say so, and how to resume."""
     try:
         yield
     except KeyboardInterrupt:
-        raise Interrupted(f"interrupted; what was committed is kept. Go on with: vihmc resume {path}") from None
+        raise Interrupted(
+            f"interrupted; everything up to the last checkpoint is stored. Resume with: vihmc resume {path}"
+        ) from None
     except OSError as error:
         raise InputError(
-            f"`{path}` must have room and be writable, got: {error.strerror or error}. What was committed is kept: "
-            f"mend that, then vihmc resume {path}."
+            f"`{path}` must be writable and have free space, got: {error.strerror or error}. Everything up to the last "
+            f"checkpoint is stored. Fix this, then resume with: vihmc resume {path}"
         ) from None
 
 
 @contextmanager
 def _stopping_at_a_checkpoint(pace: Pace, console: Console) -> Iterator[None]:
-    """Let Ctrl-C and a cluster's SIGTERM end the run at its next checkpoint; a second one ends it at once."""
+    """Let Ctrl-C and a cluster's SIGTERM stop the run at its next checkpoint; a second one stops it at once."""
 
     def ask(number: int, _: object) -> None:
         pace.ask_to_stop()
-        console.print("Stopping at the next checkpoint; once more to stop at once.")
+        console.print("Stopping at the next checkpoint. Interrupt again to stop at once.")
         for asked, handler in before.items():
             signal.signal(asked, signal.default_int_handler if asked == signal.SIGINT else handler)
 

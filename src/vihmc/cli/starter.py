@@ -1,6 +1,6 @@
-"""A commented TOML file to start from, for a run on data of one's own.
+"""A commented TOML file to start from, for a run on your own data.
 
-Names, defaults and descriptions are those of the settings themselves (:mod:`vihmc.config.method`, with the presets on top).
+Names, defaults and descriptions are those of the settings themselves (:mod:`vihmc.config.method` and the presets).
 """
 
 import textwrap
@@ -23,22 +23,22 @@ Kind = Literal["mlp", "deeponet"]
 
 COMMON = {
     "vi": ("map_steps", "num_steps", "learning_rate", "batch_size"),
-    "selection": ("threshold",),
-    "hmc": ("kernel", "num_chains", "num_warmup", "num_draws", "max_integration_steps"),
+    "selection": ("rule", "threshold", "target_inputs"),
+    "hmc": ("kernel", "num_chains", "num_warmup", "num_draws", "max_integration_steps", "frozen"),
     "reference": ("enabled",),
     "prediction": ("quantiles",),
 }
-"""Settings of the method that people change, by stage."""
+"""Settings of the method that are changed most often, by section."""
 EXAMPLES = {"mlp": "data.csv", "deeponet": "data.npz"}
 WIDTH = 110
 
 
 class Found(NamedTuple):
-    """What a file says about settings.
+    """Settings that a data file determines.
 
     Attributes:
-        settings: Settings that it fills in.
-        remark: What it holds, in words.
+        settings: Their values.
+        remark: A sentence about the contents of the file.
     """
 
     settings: dict[str, Any]
@@ -46,21 +46,21 @@ class Found(NamedTuple):
 
 
 def starter_toml(kind: Kind, data_file: Path | None = None) -> str:
-    """Write a file for ``vihmc run``, with what people change, what it does and its default.
+    """Write a file for ``vihmc run``: the settings that are changed most often, each with its meaning and default.
 
     Args:
         kind: The kind of model.
-        data_file: Data to run it on; their columns or arrays are looked up and filled in.
+        data_file: Data to run on; the names of their columns or arrays are filled in.
 
     Raises:
-        InputError: If the file cannot be read, or does not hold what a model of this kind needs.
+        InputError: If the file cannot be read, or lacks what a model of this kind needs.
     """
     config = build_config(load_preset(kind))
     found = Found({"data_file": EXAMPLES[kind]}, None) if data_file is None else _look_up(kind, data_file)
     blocks = [
         _comment(
-            "Settings of a run on own data: vihmc run FILE. A line like #seed = 0 is a setting at its default; "
-            'take the # away to change it. The word "none" stands for a value that is not given.'
+            "Settings of a run on your own data. Run it with: vihmc run FILE. A line such as #seed = 0 is a default; "
+            'remove the # to change it. The word "none" means that a value is not given.'
         ),
         _lines(config, ("seed",), given={}),
         _problem(config.problem, found),
@@ -80,7 +80,7 @@ def _problem(problem: Any, found: Found) -> str:
 def _stage(config: RunConfig, stage: str, names: Iterable[str]) -> str:
     settings = getattr(config, stage)
     rest = [name for name in type(settings).model_fields if name not in names]
-    also = _comment(f"Also: {', '.join(rest)}.")
+    also = _comment(f"Further settings: {', '.join(rest)}.")
     return "\n".join([_comment(type(settings).__doc__ or ""), f"[{stage}]", _lines(settings, names, given={}), also])
 
 
@@ -89,13 +89,13 @@ def _others(config: RunConfig) -> str:
     stages = [name for name in fields if isinstance(getattr(config, name), Settings)]
     plain = [name for name in fields if name not in (*stages, "seed", "preset")]
     return _comment(
-        f"Settings beside `seed`, at the top: {', '.join(plain)}. Further stages: {', '.join(stages)}. "
-        "All of them, with their values, are in the config.toml of any run."
+        f"Further settings at the top, beside `seed`: {', '.join(plain)}. Further sections: {', '.join(stages)}. "
+        "The config.toml in a run directory lists all settings with their values."
     )
 
 
 def _lines(settings: Settings, names: Iterable[str], *, given: dict[str, Any]) -> str:
-    """A comment and a line per setting; those that are given are set, the others are comments with their default."""
+    """A comment and a line per setting: given ones are set, the others are comments with their default."""
     values = settings.model_dump(mode="json")
     described = {name: type(settings).model_fields[name].description for name in names}
     return "\n".join(
@@ -127,7 +127,7 @@ def _look_up(kind: Kind, path: Path) -> Found:
 
 
 def _find_arrays(file: DataFile) -> Choice:
-    """The arrays with the usual names; else the last is the target, and all others of its length enter."""
+    """The arrays X and y; else the last is the target, and all others of its length are inputs."""
     if all(name in file.arrays for name in ARRAY_NAMES):
         return Choice(ARRAY_NAMES[:1], ARRAY_NAMES[1:])
     names = list(file.arrays)
@@ -135,7 +135,8 @@ def _find_arrays(file: DataFile) -> Choice:
     alike = tuple(name for name in names[:-1] if lengths[name] == lengths[names[-1]])
     if not alike:
         raise InputError(
-            f"`data` must hold at least two arrays with as many rows, got {file.path} with {_shapes(file) or 'none'}."
+            "`data` must hold at least two arrays with the same number of rows, got "
+            f"{file.path} with {_shapes(file) or 'none'}."
         )
     return Choice(alike, (names[-1],))
 

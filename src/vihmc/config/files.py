@@ -65,7 +65,8 @@ def to_toml(settings: Settings) -> str:
 
 def toml_line(name: str, value: Any) -> str:
     """One setting as a line of TOML."""
-    return tomli_w.dumps({name: _UNSET if value is None else value}).strip().replace("\n    ", " ").replace("\n", "")
+    text = tomli_w.dumps({name: _UNSET if value is None else value}).strip()
+    return text.replace("[\n    ", "[").replace(",\n]", "]").replace("\n    ", " ")
 
 
 def _written(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -57,7 +57,9 @@ def _sentence(model: type[BaseModel], error: ValidationError) -> str:
     path = [str(part) for part in first["loc"] if str(part).isidentifier() and part != "float"]
     name = ".".join(path) or model.__name__
     if first["type"] == "extra_forbidden":
-        return f"`{name}` is not a known setting.{nearest(path[-1], _fields_at(model, path[:-1]))}"
+        *section, unknown = map(str, first["loc"])  # whatever was written, which may be no identifier
+        name = ".".join([*section, unknown])
+        return f"`{name}` is not a known setting.{nearest(unknown, _fields_at(model, section))}"
     if first["type"] == "value_error":
         cause = first["ctx"]["error"]
         # A section has already said its sentence; what is missing is where in the tree the section is.

@@ -10,7 +10,7 @@ from vihmc.data.data_file import DataFile
 from vihmc.errors import InputError
 
 ARRAY_NAMES = ("X", "y")
-"""What arrays of inputs and of targets are called if nobody says otherwise."""
+"""Default names of the arrays of inputs and of targets."""
 
 
 class Columns(NamedTuple):
@@ -41,14 +41,14 @@ class Regression(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """Names of the columns of a table, or of arrays, that enter and that are predicted."""
+    """Names of the columns or arrays that are inputs and targets."""
 
     inputs: tuple[str, ...]
     targets: tuple[str, ...]
 
 
 def choose_names(file: DataFile, inputs: Sequence[str] | None, targets: Sequence[str] | None) -> Choice:
-    """Fill in names that were not given: of a table the last column is the target and all others enter."""
+    """Fill in names that were not given: the last column of a table is the target, all others are inputs."""
     if not file.is_table:
         names = Choice(tuple(inputs or ARRAY_NAMES[:1]), tuple(targets or ARRAY_NAMES[1:]))
     else:
@@ -57,7 +57,9 @@ def choose_names(file: DataFile, inputs: Sequence[str] | None, targets: Sequence
     if both := [name for name in names.inputs if name in names.targets]:
         raise InputError(f"`problem.inputs` and `problem.targets` must not share columns, got '{both[0]}' in both.")
     if not names.inputs:
-        raise InputError(f"`problem.inputs` must be at least one column, got {file.path} with the targets alone.")
+        raise InputError(
+            f"`problem.inputs` must be at least one column, got {file.path}, whose columns are all targets."
+        )
     for setting, chosen in zip(("inputs", "targets"), names, strict=True):
         if repeated := [name for index, name in enumerate(chosen) if name in chosen[:index]]:
             raise InputError(f"`problem.{setting}` must name every column once, got '{repeated[0]}' twice.")
@@ -68,7 +70,7 @@ def load_regression(file: DataFile, names: Choice) -> Regression:
     """Take inputs and targets from a file.
 
     Raises:
-        InputError: If one is missing, is no vector or matrix of finite numbers, or has a number of rows of its own.
+        InputError: If one is missing, is no vector or matrix of finite numbers, or has another number of rows.
     """
     parts = [
         {name: _as_columns(file, name, f"problem.{setting}") for name in chosen}
@@ -78,7 +80,7 @@ def load_regression(file: DataFile, names: Choice) -> Regression:
     if len(set(lengths.values())) > 1:
         found = ", ".join(f"{length} in '{name}'" for name, length in lengths.items())
         raise InputError(
-            f"`{file.setting}` must have as many rows of inputs as of targets, got {file.path} with {found}."
+            f"`{file.setting}` must have equally many rows of inputs and targets, got {file.path} with {found}."
         )
     inputs, targets = (_join(list(part.values())) for part in parts)
     return Regression(inputs, targets)

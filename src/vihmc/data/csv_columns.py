@@ -1,7 +1,7 @@
 """Columns of numbers from a CSV file.
 
-The first row that is not blank names the columns, unless all of it are numbers: they are then column_0, column_1, ….
-Cells are separated by commas, semicolons or tabs, and may be quoted. A cell that is no number is an error.
+The first row that is not blank names the columns, unless all its cells are numbers; columns are then column_0, ….
+Cells are separated by commas, semicolons or tabs, and may be quoted. A cell that is not a number is an error.
 """
 
 import csv
@@ -29,8 +29,8 @@ def parse_csv(text: str, source: str) -> dict[str, np.ndarray]:
     """Return the columns of a table by name.
 
     Args:
-        text: What the file holds.
-        source: What to call it in an error.
+        text: Contents of the file.
+        source: Name of the file, for errors.
 
     Raises:
         InputError: If there are no rows, rows of different lengths, names that are missing, repeated or not printable,
@@ -63,7 +63,7 @@ def _rows(text: str, source: str) -> Iterator[Row]:
 
 
 def _find_separator(text: str) -> str:
-    """The one that makes the most cells of the first line that is not blank."""
+    """The one that occurs most often in the first line that is not blank."""
     first = next((line for line in text.splitlines() if line.strip()), "")
     return max(_SEPARATORS, key=re.sub('"[^"]*"', "", first).count)
 
@@ -86,7 +86,7 @@ def _numbers(row: Row, names: list[str], source: str) -> list[float]:
     for name, cell in zip(names, row.cells, strict=True):
         value = float(cell) if _is_number(cell) else None
         if value is None or not math.isfinite(value):
-            what = "no number" if value is None else "not finite"
+            what = "not a number" if value is None else "not finite"
             shown = f"{cell[:40]!r}, {what}" if cell else "an empty cell"
             raise InputError(f"{source} must hold finite numbers, got {shown}, in column '{name}' on line {row.line}.")
         numbers.append(value)
@@ -98,7 +98,7 @@ def _check_names(names: list[str], source: str) -> None:
         if not name or not name.isprintable():
             raise InputError(
                 f"{source} must name every column in printable letters, got {name!r} for column {index}. A first row "
-                "that is not all numbers is taken for names."
+                "that is not all numbers holds the names."
             )
         if name in names[:index]:
             raise InputError(f"{source} must name every column differently, got '{name}' twice.")

@@ -1,4 +1,4 @@
-"""Arrays of numbers from files of one's own: .csv, .npz and .mat. Nothing is unpickled."""
+"""Arrays of numbers from your own files: .csv, .npz and .mat. Nothing is unpickled."""
 
 import hashlib
 from pathlib import Path
@@ -11,7 +11,7 @@ from vihmc.errors import InputError, nearest
 
 
 class DataFile(NamedTuple):
-    """What a file holds.
+    """The contents of a file.
 
     Attributes:
         path: Where it is.
@@ -49,15 +49,15 @@ class DataFile(NamedTuple):
 
 
 def read_data_file(path: Path, setting: str, *, kinds: tuple[str, ...] = (".csv", ".npz", ".mat")) -> DataFile:
-    """Read a file whole.
+    """Read a whole file.
 
     Args:
         path: The file; its suffix tells its kind.
         setting: The setting that names it, for errors.
-        kinds: Suffixes that will do.
+        kinds: Allowed suffixes.
 
     Raises:
-        InputError: If it cannot be read, or is not what its suffix says.
+        InputError: If it cannot be read, or its contents do not match its suffix.
     """
     kind = path.suffix.lower()
     *others, last = kinds
@@ -70,7 +70,7 @@ def read_data_file(path: Path, setting: str, *, kinds: tuple[str, ...] = (".csv"
             return DataFile(path, setting, checksum, _READERS[kind](file, f"`{setting}`: {path}"))
     except InputError:
         raise
-    except Exception as error:  # a broken file can be broken in many ways, and the readers have an error for each
+    except Exception as error:  # damaged files raise many kinds of error
         reason = getattr(error, "strerror", None) or str(error).strip().split("\n")[0].rstrip(".")
         raise InputError(
             f"`{setting}` must be a readable {', '.join(others)} or {last} file, got {path}: {reason}."
@@ -78,7 +78,7 @@ def read_data_file(path: Path, setting: str, *, kinds: tuple[str, ...] = (".csv"
 
 
 def _read_csv(file: IO[bytes], source: str) -> dict[str, np.ndarray]:
-    # Spreadsheets put a mark of three bytes in front, which is no part of the first name.
+    # Spreadsheets write a byte order mark, which is no part of the first name.
     return parse_csv(file.read().decode("utf-8-sig"), source)
 
 
@@ -93,7 +93,7 @@ def _read_mat(file: IO[bytes], source: str) -> dict[str, np.ndarray]:
         arrays = loadmat(file)
     except NotImplementedError:
         raise InputError(
-            f"{source} must be of MATLAB's version 7 or older, got 7.3: write it by save(…, '-v7')."
+            f"{source} must be a MATLAB file of version 7 or older, got 7.3. Write it with save(…, '-v7')."
         ) from None
     return {name: value for name, value in arrays.items() if not name.startswith("__")}
 

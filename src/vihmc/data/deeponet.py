@@ -1,4 +1,4 @@
-"""Any operator: a DeepONet on functions, locations and fields of one's own.
+"""Operator learning with a DeepONet, on your own functions, locations and fields.
 
 Standardisation is a part of the model: functions and locations by maps before the networks, one mean and std per sensor
 and coordinate; fields by one offset and one scale for all of them, since one noise belongs to all. Noise, predictions
@@ -23,7 +23,7 @@ from vihmc.posterior.operator import OperatorPosterior
 
 
 class Scalings(NamedTuple):
-    """What makes functions, locations and fields of size one; the last has a single column."""
+    """Scalings that standardise functions, locations and fields; the last has a single column."""
 
     functions: Scaling
     locations: Scaling
@@ -47,7 +47,7 @@ def build(config: DeepONetConfig) -> Problem:
 
 
 def pose(config: DeepONetConfig, training: OperatorData, validation: OperatorData, files: own_data.Files) -> Problem:
-    """Make a posterior of training functions, and a problem of it."""
+    """Build the posterior of the training functions, and the problem."""
     num_sensors, num_coordinates = training.functions.shape[1], training.locations.shape[1]
     names = _column_names(config, num_sensors, num_coordinates)
     columns = (training.functions, training.locations, training.fields.reshape(-1, 1))
@@ -106,7 +106,8 @@ def pose(config: DeepONetConfig, training: OperatorData, validation: OperatorDat
 
 def _column_names(config: DeepONetConfig, num_sensors: int, num_coordinates: int) -> tuple[tuple[str, ...], ...]:
     """Names of sensors, of coordinates, and of the field."""
-    coordinates = config.coordinates or tuple(f"{config.locations}[{index}]" for index in range(num_coordinates))
+    numbered = tuple(f"{config.locations}[{index}]" for index in range(num_coordinates))
+    coordinates = config.coordinates or (numbered if num_coordinates > 1 else (config.locations,))
     if len(coordinates) != num_coordinates:
         raise InputError(
             f"`problem.coordinates` must name every column of {config.locations}, which are {num_coordinates}, "
@@ -117,7 +118,7 @@ def _column_names(config: DeepONetConfig, num_sensors: int, num_coordinates: int
 
 
 def _leave_last(scaling: Scaling) -> Scaling:
-    """Leave a periodic coordinate as it is: its sines and cosines are of size one already."""
+    """Leave a periodic coordinate unscaled: its sines and cosines have size one."""
     return Scaling((*scaling.means[:-1], 0.0), (*scaling.stds[:-1], 1.0))
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from vihmc.data.data_file import DataFile, read_data_file
 from vihmc.data.problem import Problem
-from vihmc.posterior.operator import OperatorPosterior
+from vihmc.errors import InputError
 
 INPUT_NAMES = ("inputs", "X")
 FUNCTION_NAMES = ("functions", "branch_in", "inputs")
@@ -20,12 +20,18 @@ def read_inputs(problem: Problem, path: Path, argument: str) -> np.ndarray:
 
 
 def find_inputs(problem: Problem, file: DataFile) -> tuple[np.ndarray, np.ndarray | None]:
-    """Find inputs, and locations of an operator, by the names that they had in training."""
+    """Find inputs, and locations of an operator, by the names that they have in the training data."""
     names = problem.input_names
-    if isinstance(problem.posterior, OperatorPosterior):
+    if problem.locations is not None:
         locations = next((name for name in LOCATION_NAMES if name in file.arrays), None)
         return _get(file, FUNCTION_NAMES), None if locations is None else file.get(locations, "inputs")
-    if names and (file.is_table or set(names) <= set(file.arrays)):
+    missing = [name for name in names if name not in file.arrays]
+    if missing and file.is_table:
+        raise InputError(
+            f"`{file.setting}` must have the input columns of the training data, {', '.join(names)}, got {file.path} "
+            f"with {', '.join(file.arrays)}."
+        )
+    if names and not missing:
         return np.stack([file.get(name, "inputs") for name in names], axis=1), None
     if file.is_table:
         return np.stack([file.get(name, "inputs") for name in file.arrays], axis=1), None

@@ -1,4 +1,4 @@
-"""Any regression: a dense network on columns of one's own.
+"""Regression with a dense network, on your own data.
 
 Standardisation is a part of the model (:mod:`vihmc.models.standardised`), with the means and stds of the training rows:
 noise, predictions and everything that a run stores are in the units of the file.
@@ -36,13 +36,13 @@ def build(config: MLPConfig) -> Problem:
         split = own_data.split_rows(data.num_rows, config, "rows")
         training, validation = data.rows(split.training), data.rows(split.validation)
     if validation.inputs.values.shape[1] == 1:
-        # In ascending order, so that a picture of them is a curve.
+        # In ascending order, so that a plot of them is a curve.
         validation = validation.rows(np.argsort(validation.inputs.values[:, 0], kind="stable"))
     return pose(config, training, validation, own_data.Files(file, validation_file))
 
 
 def pose(config: MLPConfig, training: Regression, validation: Regression, files: own_data.Files) -> Problem:
-    """Make a posterior of training rows, and a problem of it."""
+    """Build the posterior of the training rows, and the problem."""
     inputs, targets = training
     widths = (inputs.values.shape[1], *config.hidden, targets.values.shape[1])
     network = MLP(widths, config.activation)

@@ -1,10 +1,11 @@
 """The operator that the settings of a problem describe."""
 
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from vihmc.models.deeponet import DeepONet
 
 
+@runtime_checkable
 class OperatorSizes(Protocol):
     """Settings that describe the size of a DeepONet."""
 

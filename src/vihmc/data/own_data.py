@@ -1,4 +1,4 @@
-"""What problems on data of one's own share: the split, the noise, the precision, and the record of all of it."""
+"""What problems on your own data share: the split, the noise, the precision, and the record of all of it."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,32 +12,32 @@ from vihmc.models.features import Scaling, is_constant
 
 MIN_TRAINING = 2
 _LOST_SHARE = 1e-3
-"""Share of the std of a column that rounding may take."""
+"""Largest rounding error of a column, as a share of its std."""
 
-OBSERVATIONS = "validation targets are observations, with their noise, not the truth"
+OBSERVATIONS = "validation targets are noisy observations, not the true function"
 
 
 class Files(NamedTuple):
-    """The file with the data, and that to validate on if there is one."""
+    """The data file, and the validation file if there is one."""
 
     data: DataFile
     validation: DataFile | None
 
 
 class RowSplit(NamedTuple):
-    """Numbers of the rows to train and to validate on, both ascending."""
+    """Row numbers of training and validation data, both ascending."""
 
     training: np.ndarray
     validation: np.ndarray
 
 
 def split_rows(num_rows: int, config: OwnDataConfig, what: str) -> RowSplit:
-    """Put a share of the rows aside, drawn at random; what is drawn depends on their number, the share and the seed.
+    """Hold out a random share of the rows; it depends on their number, the share and the seed alone.
 
     Args:
         num_rows: Number of rows.
         config: Share and seed.
-        what: What a row is, for errors.
+        what: The word for rows, for errors.
 
     Raises:
         InputError: If too few are left to train on.
@@ -53,22 +53,24 @@ def split_rows(num_rows: int, config: OwnDataConfig, what: str) -> RowSplit:
 
 
 def check_num_training(num_rows: int, what: str) -> None:
-    """Refuse data that are too few for a mean and a std."""
+    """Refuse data with too few rows for a mean and a std."""
     if num_rows < MIN_TRAINING:
         raise InputError(f"`problem.data_file` must hold at least {MIN_TRAINING} {what} to train on, got {num_rows}.")
 
 
 def need_file(config: MLPConfig | DeepONetConfig) -> Path:
-    """The file with the data, which a run cannot do without."""
+    """The data file, which is required."""
     if config.data_file is None:
         raise InputError(
             f"`problem.data_file` must be given to run {config.name}, got none. It is the file with the data: "
-            "put it into the .toml file, or use --data FILE."
+            "set it in the .toml file, or use --data FILE."
         )
     return Path(config.data_file)
 
 
-def find_noise(given: float | tuple[float, ...] | None, targets: np.ndarray, config: OwnDataConfig) -> np.ndarray:
+def find_noise(
+    given: float | tuple[float, ...] | None, targets: np.ndarray, config: OwnDataConfig
+) -> np.ndarray | float:
     """The noise of every column of the targets, as given or as a share of its std; one number if there is one column.
 
     Raises:
@@ -91,10 +93,10 @@ def find_noise(given: float | tuple[float, ...] | None, targets: np.ndarray, con
 
 
 def check_digits(names: tuple[str, ...], scaling: Scaling, dtype: Any, remedy: str) -> None:
-    """Refuse columns whose variation is lost in the rounding of their mean.
+    """Refuse columns whose variation is lost in rounding.
 
     Raises:
-        InputError: If a column has too few digits left, with what to do about it.
+        InputError: If a column has too few significant digits left; the message names the setting to change.
     """
     epsilon = float(np.finfo(dtype).eps)
     for name, mean, std in zip(names, scaling.means, scaling.stds, strict=True):
@@ -106,7 +108,7 @@ def check_digits(names: tuple[str, ...], scaling: Scaling, dtype: Any, remedy: s
 
 
 def describe_columns(names: tuple[str, ...], values: np.ndarray, scaling: Scaling | None) -> dict[str, Any]:
-    """Names, ranges, and what was taken off and divided by; the last two are those of the training rows."""
+    """Names, ranges, means and stds of the training rows."""
     described: dict[str, Any] = {
         "names": list(names),
         "min": values.min(axis=0).tolist(),
@@ -121,7 +123,7 @@ def describe_columns(names: tuple[str, ...], values: np.ndarray, scaling: Scalin
 def describe_data(
     config: OwnDataConfig, files: Files, *, num_training: int, num_validation: int, noise_std: Any
 ) -> dict[str, Any]:
-    """Where the data came from, in a form that can be checked, and how they were split."""
+    """Files with their checksums, and how the data were split."""
     is_split = files.validation is None
     num_rows = (num_training + num_validation if is_split else num_training, num_validation)
     return {
@@ -139,9 +141,9 @@ def describe_data(
 
 
 def constant_notice(*described: dict[str, Any]) -> str | None:
-    """A sentence about columns that say nothing, if there are any."""
+    """A sentence about constant columns, if there are any."""
     names = [name for columns in described for name in columns["constant"]]
     if not names:
         return None
     some = ", ".join(f"'{name}'" for name in names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-    return f"Constant in all training rows, hence centred but not scaled: {some}."
+    return f"Columns that are constant in the training data are centred but not scaled: {some}."

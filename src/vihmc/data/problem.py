@@ -1,4 +1,4 @@
-"""What a problem is: a posterior, and the data that its predictions are judged against."""
+"""A problem: a posterior, and the data that its predictions are compared with."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -38,7 +38,7 @@ class Axis(NamedTuple):
 
 
 class Units(NamedTuple):
-    """What a prediction is in the world: ``offset + scale · prediction``, in units of `name`."""
+    """Physical units of a prediction: ``offset + scale · prediction``, in units of `name`."""
 
     name: str
     offset: float
@@ -52,7 +52,7 @@ class Split(NamedTuple):
         name: A word.
         title: A few words.
         weights: How much each output counts, of the shape of the targets.
-        floors: Root mean square errors of simpler predictors, by name, to be beaten.
+        floors: Root mean square errors of simpler predictors, by name, for comparison.
     """
 
     name: str
@@ -77,29 +77,28 @@ class Folds(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """A posterior, and what its results are judged against.
+    """A posterior, and the data that its results are compared with.
 
     Attributes:
         name: Name, as in ``vihmc run NAME``.
         posterior: Model, prior, likelihood and training data.
         validation_inputs: Where predictions are reported.
         validation_targets: The truth there, without noise; or observations, if `data_description` says so.
-        labels: Names of the parameters a person would use, where they have any.
-        initial_params: Draws where the fit starts; small random numbers if there is none.
+        labels: Names of the parameters, where they have a meaning.
+        initial_params: Draws the initial parameters of the fit; small random numbers if not given.
         grid: Times and positions of the locations of an operator, if they are a grid.
         validation_weights: How often each validation output was observed, zero for never; once each if not given.
         splits: Parts of the validation outputs to report on one by one.
-        fold: Puts training functions into a given number of groups, to leave out in turn; none if it cannot be done.
-        units: What predictions are in the world, if they are normalised.
+        fold: Puts training functions into a given number of groups, to leave out in turn; None if not possible.
+        units: Physical units of the predictions, if they are normalised.
         curves: Coordinates of the locations of an operator whose fields are curves, one panel each; panels first.
         probes: Functions and locations whose predictions are watched for convergence; None for evenly spread ones.
         published: What a paper reports on this problem, if these are its data.
         result_table: Makes a table for the terminal of a run's summary, with published numbers beside ours.
-        notice: A sentence that whoever runs it should read.
+        notice: A sentence that the user should read; printed when a run starts, and part of the report.
         input_names: Names of the columns of the inputs; of an operator, of the coordinates. Empty if they have none.
         target_names: Names of the columns of the targets; of an operator, of the field.
-        data_description: Where data of one's own came from, how they were split and standardised: plain numbers, lists
-            and strings.
+        data_description: Source, split and standardisation of your own data: plain numbers, lists and strings.
     """
 
     name: str
@@ -129,17 +128,17 @@ class Problem:
 
     @property
     def input_name(self) -> str:
-        """What the input, if there is one, is called."""
+        """Name of the first input."""
         return self.input_names[0] if self.input_names else "x"
 
     @property
     def target_name(self) -> str:
-        """What the first target is called."""
+        """Name of the first target."""
         return self.target_names[0] if self.target_names else "y"
 
     @property
     def has_truth(self) -> bool:
-        """Whether the validation targets are exact, and not observations with their noise."""
+        """Whether the validation targets are exact rather than noisy observations."""
         return self.data_description is None
 
     @property

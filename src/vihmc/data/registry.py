@@ -1,4 +1,4 @@
-"""The kinds of problem that can be run by name: those on data of one's own, and those that packages add.
+"""The kinds of problem that can be run by name: models for your own data, and those that packages add.
 
 A package adds kinds by an entry point of the group ``vihmc.problems`` that names a dict of :class:`ProblemKind`, as the
 paper's experiments do. Nothing else knows a problem by its name.
@@ -10,13 +10,15 @@ from importlib import resources
 from importlib.metadata import entry_points
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vihmc.config.files import merge
 from vihmc.config.settings import ProblemSettings
-from vihmc.data.problem import Problem
 from vihmc.data.settings import DeepONetConfig, MLPConfig
 from vihmc.errors import InputError, nearest
+
+if TYPE_CHECKING:
+    from vihmc.data.problem import Problem
 
 GROUP = "vihmc.problems"
 PRESETS = ("paper", "default", "quick")
@@ -29,14 +31,21 @@ class ProblemKind(NamedTuple):
         settings: The class of its settings, which has a `name`.
         build: ``module:function`` that builds the problem from its settings; imported when it is needed.
         presets: The package with its TOML file of presets, ``NAME.toml``.
-        resolve: ``module:function`` that makes its settings independent of the place where it runs; paths of data files
-            are made absolute if not given.
+        resolve: ``module:function`` that returns its settings as :class:`Resolved`, independent of the machine; if not
+            given, paths of data files are made absolute.
     """
 
     settings: type[ProblemSettings]
     build: str
     presets: str
     resolve: str | None = None
+
+
+class Resolved(NamedTuple):
+    """Settings that are independent of the machine, and a sentence for the user if they differ from what was asked."""
+
+    settings: Any
+    notice: str | None = None
 
 
 OWN_DATA = {
@@ -68,19 +77,24 @@ def kind_of(name: str) -> ProblemKind:
     return known_kinds()[name]
 
 
-def build_problem(config: Any) -> Problem:
+def build_problem(config: Any) -> "Problem":
     """Build the problem that settings describe."""
     return resolve_name(kind_of(config.name).build)(config)
 
 
 def resolve_problem(config: Any) -> Any:
-    """Put what depends on the place where it runs into the settings: full paths, and which data there are."""
+    """The settings of :func:`resolve`."""
+    return resolve(config).settings
+
+
+def resolve(config: Any) -> Resolved:
+    """Make settings independent of the machine: absolute paths, and the data that are available."""
     kind = kind_of(config.name)
     if kind.resolve is not None:
         return resolve_name(kind.resolve)(config)
     paths = {name: getattr(config, name, None) for name in ("data_file", "validation_file")}
     full = {name: str(Path(path).absolute()) for name, path in paths.items() if path is not None}
-    return config.model_copy(update=full) if full else config
+    return Resolved(config.model_copy(update=full) if full else config)
 
 
 def preset_settings(name: str, preset: str = "default") -> dict[str, Any]:

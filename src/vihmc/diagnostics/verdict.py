@@ -1,9 +1,10 @@
-"""Whether to trust the chains of a run, in one line: what is wrong, if anything, and which setting to change to what.
+"""Whether to trust the error bars of a run: what is wrong with its chains, if anything, and which setting to change.
 
-It is about the sampling alone: chains on a few parameters can be right, and the others frozen where they should not be.
+The verdict is about sampling alone. Chains on the selected parameters can be right while the frozen parameters
+contribute variance that the error bars omit.
 
 Each rule looks at the evidence for one thing that goes wrong and returns a finding or nothing. Rules come in order of
-gravity, causes before symptoms; the first of the gravest level is what the line says.
+severity, causes before symptoms; the first of the most severe level is reported.
 """
 
 import math
@@ -26,15 +27,19 @@ ESS_LEAST = 100
 MCSE_LIMIT = 0.1
 """Largest error of a mean in units of the std; larger than ESS allows only where draws have outliers."""
 DIVERGENT_LIMIT = 0.01
-"""A larger share of divergent draws is a region that chains cannot enter, not an accident at its border."""
+"""A larger share of divergent draws marks a region that the chains cannot enter."""
 EBFMI_LIMIT = 0.3
-"""Below it the energy moves by a random walk, and chains seldom visit the tails (Betancourt 2016)."""
+"""Below it the energy performs a random walk, and chains seldom visit the tails (Betancourt 2016)."""
 LONGEST_LIMIT = 0.1
-"""A larger share of trajectories that were cut short explains slow chains."""
+"""A larger share of truncated trajectories explains slow chains."""
+
+
+SUBJECTS = {"hmc": "these error bars", "reference": "the error bars of HMC on all parameters"}
+"""What the chains of a stage are for."""
 
 
 class Level(StrEnum):
-    """How far to trust a run, the best first."""
+    """How far to trust the error bars, the best level first."""
 
     TRUST = "trust"
     MEAN_ONLY = "trust the mean, not the tails"
@@ -42,15 +47,15 @@ class Level(StrEnum):
 
 
 class Evidence(NamedTuple):
-    """What is known about the chains of a stage.
+    """Evidence about the chains of a stage.
 
     Attributes:
         convergence: Of the predictions.
         transitions: Of the chains.
         modes: Groups of chains.
         places: Where each prediction is, in words.
-        numbers: What the chains are called; some may have been left out.
-        bad_chains: Chains that went wrong, and why.
+        numbers: Numbers of the chains; some may have been left out.
+        bad_chains: Chains that failed, each with the reason.
         dropped: Whether they were left out.
     """
 
@@ -64,14 +69,14 @@ class Evidence(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """The level, and the line that says why."""
+    """The level, and sentences that say why."""
 
     level: Level
     sentence: str
 
 
 class Finding(NamedTuple):
-    """Something that is wrong, and what to change."""
+    """Something that is wrong, and which setting to change."""
 
     level: Level
     problem: str
@@ -84,42 +89,38 @@ class Settings(NamedTuple):
     stage: str
     config: SamplerConfig
 
-    def raised(self, name: str, value: float) -> str:
-        """Say that a setting should be raised."""
-        return f"raise {self.stage}.{name} from {getattr(self.config, name):g} to {value:g}"
+    def increase(self, name: str, value: int | float) -> str:
+        """Say that a setting should be increased."""
+        return f"Increase {self.stage}.{name} from {getattr(self.config, name):g} to {value:g}"
 
     def smaller_step(self) -> str:
         """Say how to make the leapfrog step smaller."""
         step = self.config.step_size
-        if step is None and self.config.kernel == "mclmc":
-            return f"set {self.stage}.kernel to 'adjusted_mclmc', whose step size is found by its acceptance"
         if step is not None:
-            return f"lower {self.stage}.step_size from {step:g} to {step / 2:g}"
-        return self.raised("target_acceptance", round((1 + self.config.target_acceptance) / 2, 3))
+            return f"Decrease {self.stage}.step_size from {step:g} to {step / 2:g}"
+        return self.increase("target_acceptance", round((1 + self.config.target_acceptance) / 2, 3))
 
     def more_warmup(self) -> str:
         """Say that the warm-up should be twice as long."""
-        return self.raised("num_warmup", max(2 * self.config.num_warmup, 100))
+        return self.increase("num_warmup", max(2 * self.config.num_warmup, 100))
 
     def more_draws(self, factor: float) -> str:
-        """Say how many draws would be enough, if they went on as they did."""
+        """Say how many draws would be enough at the same effective sample size per draw."""
         needed = self.config.num_draws * factor
         unit = 10 ** max(0, math.floor(math.log10(needed)) - 1)
-        return f"{self.raised('num_draws', math.ceil(needed / unit) * unit)} ({factor:.2g} times as many)"
+        return self.increase("num_draws", math.ceil(needed / unit) * unit)
 
 
 def judge(stage: str, evidence: Evidence, config: SamplerConfig) -> Verdict:
     """Judge the chains of a stage (``hmc`` or ``reference``) that was run with `config`."""
-    settings = Settings(stage, config)
+    settings, subject = Settings(stage, config), SUBJECTS[stage]
     findings = [finding for rule in RULES if (finding := rule(evidence, settings)) is not None]
     if not findings:
-        return Verdict(Level.TRUST, f"Trust the chains of {stage}. {_slowest_prediction(evidence)}")
+        return Verdict(Level.TRUST, f"Trust {subject}. {_slowest_prediction(evidence)}")
     level = max((finding.level for finding in findings), key=list(Level).index)
-    gravest = next(finding for finding in findings if finding.level == level)
-    subject = (
-        f"Do not trust the chains of {stage}" if level == Level.DO_NOT else f"Trust the means of {stage}, not the tails"
-    )
-    sentence = f"{subject}: {gravest.problem}; {gravest.remedy}."
+    worst = next(finding for finding in findings if finding.level == level)
+    advice = f"Do not trust {subject}" if level == Level.DO_NOT else f"Trust the means but not the tails of {subject}"
+    sentence = f"{advice}: {worst.problem}. {worst.remedy}."
     return Verdict(
         level, f"{sentence} {_slowest_prediction(evidence)}" if evidence.convergence.varies.any() else sentence
     )
@@ -128,13 +129,13 @@ def judge(stage: str, evidence: Evidence, config: SamplerConfig) -> Verdict:
 def _find_nothing_to_judge(evidence: Evidence, settings: Settings) -> Finding | None:
     convergence = evidence.convergence
     if settings.config.num_draws < 4:
-        problem = f"chains of length {settings.config.num_draws} are too short to judge"
-        return Finding(Level.DO_NOT, problem, settings.raised("num_draws", ESS_LIMIT))
+        problem = f"chains of {settings.config.num_draws} retained draws are too short to judge"
+        return Finding(Level.DO_NOT, problem, settings.increase("num_draws", ESS_LIMIT))
     if np.any(np.isnan(convergence.rhat)):
         place = evidence.places[int(np.flatnonzero(np.isnan(convergence.rhat))[0])]
         return Finding(Level.DO_NOT, f"predictions are not finite at {place}", settings.smaller_step())
     if not np.any(convergence.varies):
-        return Finding(Level.DO_NOT, "no prediction changes from draw to draw", settings.smaller_step())
+        return Finding(Level.DO_NOT, "all draws of every prediction are equal", settings.smaller_step())
     return None
 
 
@@ -142,28 +143,28 @@ def _find_bad_chains(evidence: Evidence, settings: Settings) -> Finding | None:
     bad = evidence.bad_chains
     if not bad:
         return None
-    problem = f"{_name_chains(bad)} went wrong ({', '.join(dict.fromkeys(bad.values()))})"
+    problem = f"{_name_chains(bad)} failed ({', '.join(dict.fromkeys(bad.values()))})"
     if not evidence.dropped:
-        remedy = f"{settings.smaller_step()}, or leave out such chains with {settings.stage}.drop_bad_chains=true"
+        remedy = f"{settings.smaller_step()}, or drop such chains with {settings.stage}.drop_bad_chains=true"
         return Finding(Level.DO_NOT, problem, remedy)
     most = 2 * len(bad) > len(bad) + len(evidence.numbers)
     verb = "was" if len(bad) == 1 else "were"
     level = Level.DO_NOT if most else Level.MEAN_ONLY
-    return Finding(level, f"{problem} and {verb} left out", settings.smaller_step())
+    return Finding(level, f"{problem} and {verb} dropped", settings.smaller_step())
 
 
 def _find_modes(evidence: Evidence, settings: Settings) -> Finding | None:
     groups = evidence.modes.groups
     if len(groups) < 2:
         return None
-    apart = f"the means differ by {evidence.modes.distance:.1f} std at {evidence.places[evidence.modes.where]}"
+    apart = f"means differ by {evidence.modes.distance:.1f} std at {evidence.places[evidence.modes.where]}"
     if len(groups) == 2:
-        verb = "sits" if len(groups[1]) == 1 else "sit"
+        verb = "is" if len(groups[1]) == 1 else "are"
         problem = f"{_name_chains(groups[1])} {verb} in another mode than the rest ({apart})"
     else:
         sizes = ", ".join(str(len(group)) for group in groups)
-        problem = f"the chains sit in {len(groups)} modes, of {sizes} chains ({apart})"
-    remedy = f"{settings.more_warmup()}; if they stay there, the posterior has modes that no chain crosses"
+        problem = f"the chains are in {len(groups)} modes, of {sizes} chains ({apart})"
+    remedy = f"{settings.more_warmup()}. If the modes remain, no chain moves between them"
     return Finding(Level.DO_NOT, problem, remedy)
 
 
@@ -172,18 +173,18 @@ def _find_divergences(evidence: Evidence, settings: Settings) -> Finding | None:
     if share == 0:
         return None
     level = Level.DO_NOT if share > DIVERGENT_LIMIT else Level.MEAN_ONLY
-    return Finding(level, f"{share:.2g} of the draws diverged", settings.smaller_step())
+    return Finding(level, f"{100 * share:.2g} % of the draws diverged", settings.smaller_step())
 
 
-def _find_random_walk_of_energy(evidence: Evidence, settings: Settings) -> Finding | None:
+def _find_energy_random_walk(evidence: Evidence, settings: Settings) -> Finding | None:
     ebfmi = evidence.transitions.ebfmi
     if not np.any(ebfmi < EBFMI_LIMIT):
         return None
     chain = int(np.nanargmin(ebfmi))
     lowest = float(ebfmi[chain])
     level = Level.DO_NOT if _is_slow(evidence) else Level.MEAN_ONLY
-    problem = f"the energy of chain {evidence.numbers[chain]} moves by a random walk (E-BFMI {lowest:.2f})"
-    return Finding(level, problem, f"{settings.more_draws(EBFMI_LIMIT / lowest)}, or lower problem.prior_std")
+    problem = f"the energy of chain {evidence.numbers[chain]} performs a random walk (E-BFMI {lowest:.2f})"
+    return Finding(level, problem, f"{settings.more_draws(EBFMI_LIMIT / lowest)}, or decrease the prior std")
 
 
 def _find_short_trajectories(evidence: Evidence, settings: Settings) -> Finding | None:
@@ -191,8 +192,8 @@ def _find_short_trajectories(evidence: Evidence, settings: Settings) -> Finding 
     if share <= LONGEST_LIMIT or not _is_slow(evidence):
         return None
     longer = 2 * (settings.config.max_integration_steps + 1) - 1
-    problem = f"chains move slowly, and {share:.0%} of their trajectories were cut short"
-    return Finding(Level.DO_NOT, problem, settings.raised("max_integration_steps", longer))
+    problem = f"the chains mix slowly, and {100 * share:.0f} % of their trajectories reached the maximum length"
+    return Finding(Level.DO_NOT, problem, settings.increase("max_integration_steps", longer))
 
 
 def _find_too_few_draws(evidence: Evidence, settings: Settings) -> Finding | None:
@@ -202,24 +203,24 @@ def _find_too_few_draws(evidence: Evidence, settings: Settings) -> Finding | Non
         return None
     more = settings.more_draws(max(ESS_LIMIT / min(bulk.min(), tail.min()), 1.0))
     if rhat.max() > RHAT_LIMIT:
-        return Finding(Level.DO_NOT, "the chains have not mixed", f"{settings.more_warmup()}, and {more}")
+        return Finding(Level.DO_NOT, "the chains have not mixed", f"{settings.more_warmup()}. {more}")
     if bulk.min() < ESS_LEAST:
-        return Finding(Level.DO_NOT, "there are too few effective draws", more)
-    return Finding(Level.MEAN_ONLY, "effective draws are few", more)
+        return Finding(Level.DO_NOT, f"the effective sample size is below {ESS_LEAST}", more)
+    return Finding(Level.MEAN_ONLY, f"the effective sample size is below {ESS_LIMIT}", more)
 
 
 def _find_errors_of_the_mean(evidence: Evidence, settings: Settings) -> Finding | None:
     errors = evidence.convergence.mcse_relative[evidence.convergence.varies]
     if not errors.size or errors.max() <= MCSE_LIMIT:
         return None
-    problem = f"the Monte Carlo error of a mean is {errors.max():.0%} of the std"
+    problem = f"the Monte Carlo error of a mean is {100 * errors.max():.0f} % of the std"
     return Finding(Level.DO_NOT, problem, settings.more_draws(float(errors.max() / MCSE_LIMIT) ** 2))
 
 
 def _find_a_single_chain(evidence: Evidence, settings: Settings) -> Finding | None:
     if len(evidence.numbers) > 1:
         return None
-    return Finding(Level.MEAN_ONLY, "a single chain sees no other mode", settings.raised("num_chains", 4))
+    return Finding(Level.MEAN_ONLY, "a single chain cannot detect other modes", settings.increase("num_chains", 4))
 
 
 RULES: tuple[Callable[[Evidence, Settings], Finding | None], ...] = (
@@ -227,7 +228,7 @@ RULES: tuple[Callable[[Evidence, Settings], Finding | None], ...] = (
     _find_bad_chains,
     _find_modes,
     _find_divergences,
-    _find_random_walk_of_energy,
+    _find_energy_random_walk,
     _find_short_trajectories,
     _find_too_few_draws,
     _find_errors_of_the_mean,
@@ -243,8 +244,8 @@ def _is_slow(evidence: Evidence) -> bool:
 def _slowest_prediction(evidence: Evidence) -> str:
     convergence, worst = evidence.convergence, evidence.convergence.worst
     return (
-        f"The slowest prediction, at {evidence.places[worst]}, has R-hat {convergence.rhat[worst]:.3f}, "
-        f"bulk ESS {convergence.ess_bulk[worst]:.0f} and tail ESS {convergence.ess_tail[worst]:.0f}."
+        f"Slowest prediction: {evidence.places[worst]}, R-hat {convergence.rhat[worst]:.3f}, "
+        f"bulk ESS {convergence.ess_bulk[worst]:.0f}, tail ESS {convergence.ess_tail[worst]:.0f}."
     )
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from vihmc.data.networks import build_operator
 from vihmc.data.problem import Axis, Problem, Units
+from vihmc.data.registry import Resolved
 from vihmc.errors import InputError
 from vihmc.paper import cone_flow
 from vihmc.paper.cache import cached
@@ -38,7 +39,10 @@ STAND_IN = (
     "These are spectra of the synthetic stand-in: a problem of the same kind as the published data, whose figures do "
     "not compare with the paper's."
 )
-NO_FILES = f"No data files were given (--data or {VARIABLE})."
+NO_FILES = (
+    f"The published data files were not given (--data or {VARIABLE}). The synthetic stand-in is used instead; its "
+    "growth rates are computed once, in about half a minute."
+)
 TABLE_FILE = "cone-growth-1.npz"
 """Cached table of growth rates; the number in its name changes with the physics or its settings."""
 _NUM_PROBED = 4
@@ -65,21 +69,21 @@ class Range(NamedTuple):
         return cls(float(np.min(values)), float(np.max(values)))
 
 
-def resolve(config: ConeConfig) -> ConeConfig:
+def resolve(config: ConeConfig) -> Resolved:
     """Say where the data come from: the folder with the files, by its full name, or the stand-in if there is none."""
     if config.name == "cone_synthetic":
         if config.data_dir is not None:
             raise InputError(f"`problem.data_dir` must be left out for cone_synthetic, got {config.data_dir}.")
-        return config
+        return Resolved(config)
     directory = find_directory(config.data_dir)
     if directory is None:
-        return config.model_copy(update={"name": "cone_synthetic"})
-    return config.model_copy(update={"data_dir": str(directory.absolute())})
+        return Resolved(config.model_copy(update={"name": "cone_synthetic"}), NO_FILES)
+    return Resolved(config.model_copy(update={"data_dir": str(directory.absolute())}))
 
 
 def build(config: ConeConfig) -> Problem:
     """Load or generate the spectra, and build the posterior."""
-    config = resolve(config)
+    config = resolve(config).settings
     if config.data_dir is None:
         return pose(config, *synthetic(config))
     records = load_directory(Path(config.data_dir))

@@ -207,6 +207,8 @@ def joint(result: RunResult) -> Figure:
 
 def _correlations(draws: np.ndarray) -> np.ndarray:
     """Correlation matrix of the columns; zero for one that does not vary."""
+    if len(draws) < 2:
+        return np.zeros((draws.shape[1], draws.shape[1]))
     with np.errstate(invalid="ignore"):
         return np.nan_to_num(np.corrcoef(draws, rowvar=False))
 

@@ -1,4 +1,4 @@
-"""What the chains of a run are believed by: convergence of some predictions and weights, modes, and the verdict."""
+"""Assessment of chains: convergence of predictions and weights, modes, and the verdict."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from vihmc.samplers.third_stage import Sampled
 from vihmc.types import Inputs
 
 _NUM_ASSESSED = 256
-"""Convergence is assessed for this many predictions and weights at most, evenly spread."""
+"""Largest number of predictions and of weights whose convergence is assessed, evenly spread."""
 
 
 class Place(NamedTuple):
@@ -37,19 +37,19 @@ class Trace(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ChainsResult:
-    """What is known about the chains of a method.
+    """Assessment of the chains of a method.
 
     Attributes:
         sampled: The chains.
-        numbers: What they are called: bad ones may have been left out.
+        numbers: Numbers of the chains; bad chains may have been dropped.
         convergence: Of the predictions.
         weight_convergence: Of the sampled weights.
-        transitions: How each chain moved.
+        transitions: Acceptance, divergences and energy of each chain.
         modes: Groups of chains that agree on the predictions.
-        slowest: Where the prediction with the fewest effective draws is.
-        furthest: Where the modes are furthest apart.
-        traces: Draws of that prediction, and of a typical one.
-        verdict: Whether to trust them.
+        slowest: Where the effective sample size is smallest.
+        furthest: Where the modes differ most.
+        traces: Draws of the slowest prediction, and of a typical one.
+        verdict: Whether to trust the error bars.
     """
 
     sampled: Sampled
@@ -65,7 +65,7 @@ class ChainsResult:
 
 
 def assess_chains(stage: str, problem: Problem, sampled: Sampled, config: SamplerConfig) -> ChainsResult:
-    """Assess some predictions and some weights of the chains of a stage that was run with `config`."""
+    """Assess the chains of a stage that was run with `config`."""
     predict_fn, inputs, places = find_probe(problem, sampled.space)
     chains = sampled.chains
     values = prediction.evaluate(predict_fn, chains.positions, inputs).reshape(*chains.log_density.shape, -1)
@@ -96,7 +96,7 @@ def assess_chains(stage: str, problem: Problem, sampled: Sampled, config: Sample
 
 
 class Probe(NamedTuple):
-    """A function whose values stand for all predictions, its inputs, and where each of its values is."""
+    """A function whose values represent all predictions, its inputs, and the place of each value."""
 
     predict_fn: Callable
     inputs: Inputs
@@ -104,21 +104,21 @@ class Probe(NamedTuple):
 
 
 def find_probe(problem: Problem, subspace: Subspace) -> Probe:
-    """Choose some predictions that stand for all: of an operator, those at a grid of functions and locations."""
+    """Choose predictions that represent all: of an operator, those at a grid of functions and locations."""
     posterior, inputs = problem.posterior, problem.validation_inputs
     if problem.locations is None:
         return Probe(subspace.restrict(posterior.predict), inputs, _places(problem))
     side = int(_NUM_ASSESSED**0.5)
     functions, locations = (
-        _evenly(np.arange(len(all_of_them)), side) if chosen is None else np.asarray(chosen)
-        for chosen, all_of_them in zip(problem.probes, (inputs, problem.locations), strict=True)
+        _evenly(np.arange(len(everything)), side) if chosen is None else np.asarray(chosen)
+        for chosen, everything in zip(problem.probes, (inputs, problem.locations), strict=True)
     )
     rows = posterior.row_wise(subspace, inputs[functions], locations=problem.locations[locations])
     return Probe(rows.predict_fn, rows.rows, _field_places(problem, functions, locations))
 
 
 def _places(problem: Problem) -> tuple[Place, ...]:
-    """Of every output at every validation input."""
+    """The place of every output at every validation input."""
     num_inputs, *shape = problem.validation_targets.shape
     inputs = problem.validation_inputs
     is_scalar = getattr(inputs, "shape", ())[1:] == (1,)
@@ -135,7 +135,7 @@ def _places(problem: Problem) -> tuple[Place, ...]:
 
 
 def _field_places(problem: Problem, functions: np.ndarray, locations: np.ndarray) -> tuple[Place, ...]:
-    """Of every chosen function at every chosen location, locations first."""
+    """The place of every chosen function at every chosen location, locations first."""
     coordinates = np.asarray(problem.locations)
 
     def title(location: int) -> str:
@@ -144,7 +144,8 @@ def _field_places(problem: Problem, functions: np.ndarray, locations: np.ndarray
             panel, point = divmod(location, len(axis.values))
             known = ((panels, panels.values[panel]), (axis, axis.values[point]))
             return ", ".join(f"{one.name} = {value:.4g} {one.unit}" for one, value in known)
-        names = ("t", "x") if problem.grid is not None else [f"coordinate {i}" for i in range(coordinates.shape[1])]
+        numbered = ("t", "x") if problem.grid is not None else [f"coordinate {i}" for i in range(coordinates.shape[1])]
+        names = problem.input_names or numbered
         return ", ".join(f"{name} = {value:.4g}" for name, value in zip(names, coordinates[location], strict=True))
 
     return tuple(

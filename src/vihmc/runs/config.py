@@ -1,4 +1,4 @@
-"""The settings of a whole run: the method, the problem it is run on, and what it is compared with."""
+"""The settings of a whole run: the method, the problem, and the runs for comparison."""
 
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
@@ -13,19 +13,21 @@ from vihmc.errors import InputError
 
 
 class ReferenceConfig(DerivedSampler):
-    """HMC on all parameters, to compare with; what is left out is as in `hmc`."""
+    """HMC on all parameters, for comparison. Settings that are not given are those of `hmc`."""
 
-    enabled: bool = Field(False, description="Whether to run it.")
+    enabled: bool = Field(False, description="Whether to run HMC on all parameters.")
 
 
 class LeaveOutConfig(DerivedSampler):
-    """The method on all training inputs but some, to predict these; what is left out is as in `hmc`."""
+    """Leave-out runs: predict training inputs from a run without them. Settings not given are those of `hmc`."""
 
-    num_folds: Count = Field(0, description="Groups of training inputs that are left out in turn; 0 for none.")
+    num_folds: Count = Field(
+        0, description="Groups of training inputs that are left out in turn; 0 for no leave-out runs."
+    )
 
 
 def _problem_settings(value: Any) -> ProblemSettings:
-    """Turn a table into the settings of the problem that it names."""
+    """Turn a table into the settings of the problem it names."""
     if isinstance(value, ProblemSettings):
         return value
     if not isinstance(value, Mapping) or not isinstance(value.get("name"), str):
@@ -39,7 +41,7 @@ class RunConfig(MethodConfig):
     reference: ReferenceConfig = ReferenceConfig()
     leave_out: LeaveOutConfig = LeaveOutConfig()
     prediction: PredictionConfig = PredictionConfig()
-    preset: str = Field("default", description="The preset that the settings started from; set by the command.")
+    preset: str = Field("default", description="The preset that the settings are based on; set by the command.")
     precision: Literal["float32", "float64"] = Field("float64", description="Floating-point format.")
     num_cores: PositiveInt | None = Field(None, description="Cores to distribute chains over; all if not given.")
     problem: Annotated[SerializeAsAny[ProblemSettings], BeforeValidator(_problem_settings)]

@@ -1,7 +1,7 @@
 """Draws on disk: a zarr store that grows while the chains run, in the layout of ArviZ.
 
-Draws are written first and the checkpoint that counts them afterwards: whatever is beyond its count when a store is
-opened again was never committed, and is cut off.
+Draws are written first and the checkpoint with their number afterwards. Draws beyond that number, from an interrupted
+write, are removed when the store is opened again.
 """
 
 import math
@@ -31,7 +31,7 @@ NAMES = {
 COORDINATES = ("draw", "draw_of_stats")
 """Arrays with the numbers of the draws, of the posterior and of the statistics."""
 MAX_HELD = 2**15
-"""Draws of all chains together that are read back for predictions and diagnostics; of more, evenly spread ones."""
+"""Largest number of draws, of all chains together, that are read back; of more, evenly spread ones are read."""
 MAX_HELD_BYTES = 2**30
 _MAX_BUFFER_BYTES = 2**22
 _CHUNK_BYTES, _CHUNK_DRAWS = 2**20, 1000
@@ -44,14 +44,14 @@ class DiskChains(ChainJournal):
     def __init__(
         self, path: Path, stage: str, *, param_names: list[str] | None = None, pace: Pace | None = None
     ) -> None:
-        """Go on with the draws of a stage in the run directory `path`, or begin."""
+        """Continue the draws of a stage in the run directory `path`, or start them."""
         super().__init__()
         self._path, self._stage, self._pace = path, stage, pace or Pace()
         self._param_names = param_names or []
         self._store = path / STORES[stage]
 
     def recall(self, name: str, like: Any) -> Any | None:
-        """Read a checkpoint; draws that it does not count are cut off."""
+        """Read a checkpoint, and remove draws beyond it."""
         file = self._checkpoint(name)
         state = files.load_tree(file, like) if file.exists() else None
         if name == "draws":
@@ -59,11 +59,11 @@ class DiskChains(ChainJournal):
         return state
 
     def is_due(self) -> bool:
-        """Whether the last checkpoint is old, or many draws wait to be written."""
+        """Whether the last checkpoint is old, or the buffer of draws is full."""
         return self._pace.is_due() or sum(piece.positions.nbytes for piece in self._pieces) > _MAX_BUFFER_BYTES
 
     def keep(self, name: str, state: Any) -> None:
-        """Write the draws that wait, then the checkpoint that counts them."""
+        """Write the buffered draws, then the checkpoint with their number."""
         if isinstance(state, DrawsState) and self._pieces:
             self._write(Chains.join(self._pieces), end=state.num_draws)
             self._pieces.clear()
@@ -71,7 +71,7 @@ class DiskChains(ChainJournal):
         self._pace.on_written()
 
     def collect(self) -> Chains:
-        """Read draws back: all of them, or evenly spread ones if they are very many."""
+        """Read draws back: all of them, or evenly spread ones if there are very many."""
         state = files.load_arrays(self._checkpoint("draws"))
         files.check_has(self._checkpoint("draws"), state, ("num_draws", "seconds"))
         return read_draws(self._store, num_draws=int(state["num_draws"]), seconds=float(state["seconds"]))
@@ -82,15 +82,13 @@ class DiskChains(ChainJournal):
     def _cut(self, num_draws: int) -> None:
         if not self._store.exists():
             if num_draws:
-                raise InputError(f"`{self._store}` must hold the {num_draws} draws that were committed, got nothing.")
+                raise InputError(f"`{self._store}` must hold the {num_draws} stored draws, got nothing.")
             return
         arrays = open_arrays(self._store) if num_draws else _arrays_of(zarr.open_group(self._store, mode="a"))
         for array in arrays.values():
             axis = 0 if array.ndim == 1 else 1
             if array.shape[axis] < num_draws:
-                raise InputError(
-                    f"`{self._store}` must hold the {num_draws} draws that were committed, got {array.shape[axis]}."
-                )
+                raise InputError(f"`{self._store}` must hold the {num_draws} stored draws, got {array.shape[axis]}.")
             if array.shape[axis] > num_draws:
                 array.resize((*array.shape[:axis], num_draws, *array.shape[axis + 1 :]))
 
@@ -135,7 +133,7 @@ class DiskChains(ChainJournal):
 
 
 def open_arrays(store: Path) -> dict[str, Any]:
-    """Open the arrays of a store by the names that :class:`Chains` has for them, and the numbers of the draws.
+    """Open the arrays of a store, by the names of :class:`Chains`, and the numbers of the draws.
 
     Raises:
         InputError: If it is not a store of draws.
@@ -150,26 +148,26 @@ def open_arrays(store: Path) -> dict[str, Any]:
 
 @contextmanager
 def reading(store: Path) -> Iterator[None]:
-    """Say in one sentence that a store is damaged: it can be so in many ways, and zarr has an error for each."""
+    """Turn the many errors of a damaged store into one sentence."""
     try:
         yield
     except InputError:
         raise
     except Exception as error:
-        raise InputError(f"`{store}` must be a store of draws that can be read, got: {files.reason(error)}.") from None
+        raise InputError(f"`{store}` must be a readable store of draws, got: {files.reason(error)}.") from None
 
 
 def _arrays_of(root: zarr.Group) -> dict[str, Any]:
     posterior, statistics = (cast("Any", root.get(name, {})) for name in ("posterior", "sample_stats"))
     known = {"positions": (posterior, "theta"), "draw": (posterior, "draw"), "draw_of_stats": (statistics, "draw")}
     known |= {name: (statistics, stored) for name, stored in NAMES.items()}
-    # Chunks of zeros are written too: one that is missing is then one that was lost.
+    # Chunks of zeros are written too, so that a missing chunk is a lost one.
     with zarr.config.set({"array.write_empty_chunks": True}):
         return {name: group[stored] for name, (group, stored) in known.items() if stored in group}
 
 
 def read_draws(store: Path, *, num_draws: int, seconds: float) -> Chains:
-    """Read evenly spread draws of every chain, as many as may be held, and sums over all."""
+    """Read evenly spread draws of every chain, as many as may be held, and sums over all draws."""
     arrays = open_arrays(store)
     num_chains, _, size = arrays["positions"].shape
     most = max(1, min(MAX_HELD, MAX_HELD_BYTES // (size * arrays["positions"].dtype.itemsize)))

@@ -1,4 +1,4 @@
-"""What a run is judged by: predictions of every method at the validation inputs, against the truth and each other."""
+"""A whole run on a problem: the method, HMC on all parameters beside it, and predictions at the validation inputs."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -40,8 +40,8 @@ class MethodResult:
 
     Attributes:
         prediction: Means, stds and quantiles.
-        functions: A few draws of the function, for pictures; of an operator, those of the run's `cases` at the end.
-        chains: What is known about its chains; None for VI, whose draws are independent.
+        functions: A few draws of the function, for figures; of an operator, those of the run's `cases` at the end.
+        chains: Assessment of its chains; None for VI, whose draws are independent.
     """
 
     prediction: Prediction
@@ -55,7 +55,7 @@ class MethodResult:
 
 
 class Case(NamedTuple):
-    """A validation function worth looking at."""
+    """A validation function to show."""
 
     title: str
     index: int
@@ -63,7 +63,7 @@ class Case(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class RunResult:
-    """Everything a run found."""
+    """All results of a run."""
 
     config: RunConfig
     problem: Problem
@@ -74,7 +74,7 @@ class RunResult:
     seconds: dict[str, float]
     peak_memory_gb: dict[str, float]
     frozen_share: dict[str, float]
-    """Share of the first-order variance that the frozen parameters hold, at the training and the validation inputs."""
+    """Share of the first-order variance that frozen parameters contribute at the training and the validation inputs."""
 
 
 def run_problem(
@@ -85,14 +85,14 @@ def run_problem(
     fitted: FitResult | None = None,
     journal: Journal | None = None,
 ) -> RunResult:
-    """Run the method on a problem, with full-space HMC beside it if configured, and evaluate all of it.
+    """Run the method on a problem, with HMC on all parameters beside it if configured, and evaluate the results.
 
     Args:
-        problem: What to run it on.
+        problem: The problem.
         config: All settings.
-        observer: Hears about progress.
-        fitted: The first stage of an earlier run, to use as it is.
-        journal: Keeps what has been done, and knows what was done before an interruption.
+        observer: Receives progress.
+        fitted: The first stage of an earlier run, to be reused.
+        journal: Stores what has been done, and returns what was done before an interruption.
     """
     observer, journal = observer or Observer(), journal or Journal()
     folds = check_run(problem, config)
@@ -153,7 +153,7 @@ def fit_and_select_for(
     fitted: FitResult | None = None,
     journal: Journal | None = None,
 ) -> tuple[FitResult, Selected]:
-    """Only the first two stages, as :func:`run_problem` runs them before its chains."""
+    """Run only the first two stages of :func:`run_problem`."""
     return fit_and_select(
         problem.posterior,
         config,
@@ -165,7 +165,7 @@ def fit_and_select_for(
 
 
 def given_to(problem: Problem, config: RunConfig) -> dict[str, Any]:
-    """What a problem gives to the method beside its posterior."""
+    """Arguments of the method that come from a problem, beside its posterior."""
     key, start = jax.random.fold_in(jax.random.key(config.seed), _STREAM_START), problem.initial_params
     path = config.selection.target_inputs_file
     return {
@@ -176,7 +176,7 @@ def given_to(problem: Problem, config: RunConfig) -> dict[str, Any]:
 
 
 def find_frozen_shares(problem: Problem, inference: Inference, config: RunConfig) -> dict[str, float]:
-    """Share of the first-order variance that the frozen parameters hold, where the data are and where it is judged."""
+    """Share of the first-order variance that frozen parameters contribute at the training and validation inputs."""
     posterior, q = problem.posterior, inference.fit.q
     key = jax.random.fold_in(jax.random.key(config.seed), _STREAM_FROZEN_SHARE)
     checked = posterior.check_validation(given_to(problem, config)["validation"])
@@ -199,13 +199,13 @@ def find_frozen_shares(problem: Problem, inference: Inference, config: RunConfig
 
 
 def vi_draws(q: MeanField, config: RunConfig) -> np.ndarray:
-    """The draws that VI alone predicts with."""
+    """Draws of q for the predictions of VI alone."""
     key = jax.random.fold_in(jax.random.key(config.seed), _STREAM_VI_DRAWS)
     return np.asarray(q.sample(key, config.prediction.num_vi_draws))
 
 
 def check_run(problem: Problem, config: RunConfig) -> Folds | None:
-    """Refuse settings that do not fit the problem, before anything is computed; return what is to be left out."""
+    """Refuse settings that do not fit the problem before anything is computed; return the folds to leave out."""
     check_sampler("hmc", problem.posterior, config.hmc)
     if config.reference.enabled:
         check_sampler("reference", problem.posterior, config.reference_sampler)
@@ -228,7 +228,7 @@ def _predict(problem: Problem, subspace: Subspace, draws: np.ndarray, config: Ru
 
 
 def _choose_cases(problem: Problem, predictions: dict[str, Prediction]) -> tuple[Case, ...]:
-    """The functions that VI and VI-HMC predict best and worst; of curves, those that the last of the splits counts."""
+    """The functions that VI and VI-HMC predict best and worst; of curves, those of the last split."""
     if problem.grid is None and problem.curves is None:
         return ()
     weights = problem.splits[-1].weights if problem.splits else None
@@ -254,7 +254,7 @@ def _functions(problem: Problem, subspace: Subspace, draws: np.ndarray, cases: t
 
 
 def relative_l2(predicted: Any, truth: Any, weights: np.ndarray | None = None) -> np.ndarray:
-    """Error of each function in units of its own size: norms over all of its outputs, or those that have weight."""
+    """Relative error of each function: norms over all of its outputs, or those with weight."""
     predicted, truth = np.asarray(predicted), np.asarray(truth)
     axes = tuple(range(1, truth.ndim))
     weights = np.ones(()) if weights is None else weights
@@ -271,15 +271,15 @@ def rms(values: np.ndarray) -> float:
 def accuracy(
     predicted: Prediction, truth: np.ndarray, *, is_field: bool = False, weights: np.ndarray | None = None
 ) -> dict[str, float]:
-    """Error of the mean, width of the error bars, and how often they hold the truth.
+    """Error of the mean, width of the error bars, and their coverage.
 
-    Of a field the error is also given relative to the size of each function's own.
+    Of a field the relative error of each function is also given.
 
     Args:
-        predicted: What was predicted.
-        truth: What it should have been.
+        predicted: The predictions.
+        truth: The true values, or observations.
         is_field: Whether each row is a field.
-        weights: How much each output counts; the same if not given.
+        weights: Weight of each output; equal if not given.
     """
 
     def average(values: np.ndarray) -> float:
@@ -306,7 +306,7 @@ def accuracy(
 
 
 def agreement(result: MethodResult, reference: MethodResult) -> dict[str, float]:
-    """Distance to a reference: of the mean, in units of the prediction; of the std, as a log ratio."""
+    """Difference from a reference: of the mean in units of the prediction, of the std as a log ratio."""
     ratio = np.log(result.prediction.epistemic_std / reference.prediction.epistemic_std)
     return {
         "rms_mean_error": rms(result.prediction.mean - reference.prediction.mean),

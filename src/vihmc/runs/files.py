@@ -1,10 +1,11 @@
-"""Files that are whole or not there, in formats that hold no code: JSON, and NumPy's archives without pickle."""
+"""Files that are complete or absent, in formats that hold no code: JSON, and NumPy archives without pickle."""
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import jax
 import jax.numpy as jnp
@@ -13,23 +14,23 @@ import numpy as np
 from vihmc.errors import InputError
 
 PART = ".part"
-"""What the name of a file ends in while it is being written."""
+"""Suffix of a file while it is being written."""
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """Write a file so that it is either whole or as it was."""
-    with _replacing(path) as file:
+    """Write a file so that it is either complete or unchanged."""
+    with replacing(path) as file:
         file.write(content.encode() if isinstance(content, str) else content)
 
 
 def save_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
     """Store named arrays, all or nothing."""
-    with _replacing(path) as file:
+    with replacing(path) as file:
         np.savez(file, **arrays)
 
 
 def load_arrays(path: Path, names: Sequence[str] | None = None) -> dict[str, np.ndarray]:
-    """Load named arrays, all of them if no names are given; each is checked against its checksum.
+    """Load named arrays, all of them if no names are given; the archive's checksums are verified.
 
     Raises:
         InputError: If the file is not there or damaged, in one sentence.
@@ -38,15 +39,15 @@ def load_arrays(path: Path, names: Sequence[str] | None = None) -> dict[str, np.
         with path.open("rb") as file:
             archive = np.load(file, allow_pickle=False)
             return {name: archive[name] for name in (archive.files if names is None else names)}
-    except Exception as error:  # a broken archive can be broken in many ways, and each has an error of its own
-        raise InputError(f"`{path}` must be a NumPy archive that can be read, got: {reason(error)}.") from None
+    except Exception as error:  # a damaged archive raises many kinds of error
+        raise InputError(f"`{path}` must be a readable NumPy archive, got: {reason(error)}.") from None
 
 
 def check_has(file: Path, arrays: Mapping[str, Any], needed: tuple[str, ...]) -> None:
     """Refuse an archive in which something is missing."""
     missing = [name for name in needed if name not in arrays]
     if missing:
-        raise InputError(f"`{file}` must be of this version, got one without {', '.join(missing)}.")
+        raise InputError(f"`{file}` must hold {', '.join(needed)}, got one without {', '.join(missing)}.")
 
 
 def save_json(path: Path, value: Any) -> None:
@@ -63,7 +64,7 @@ def load_json(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"`{path}` must be a JSON file that can be read, got: {reason(error)}.") from None
+        raise InputError(f"`{path}` must be a readable JSON file, got: {reason(error)}.") from None
     if not isinstance(value, dict):
         raise InputError(f"`{path}` must hold a JSON object, got {type(value).__name__}.")
     return value
@@ -75,7 +76,7 @@ def save_tree(path: Path, tree: Any) -> None:
 
 
 def load_tree(path: Path, like: Any) -> Any:
-    """Load a tree of the structure of `like`, with leaves of its kinds and on its devices.
+    """Load a tree with the structure of `like`, with leaves of the same types and on the same devices.
 
     Raises:
         InputError: If the file is damaged, or holds another tree.
@@ -85,7 +86,7 @@ def load_tree(path: Path, like: Any) -> Any:
     names = [_name(keys) for keys, _ in leaves]
     if set(names) != set(arrays):
         differing = sorted(set(names) ^ set(arrays))[0]
-        raise InputError(f"`{path}` must hold the state of this run, got one that differs in '{differing}'.")
+        raise InputError(f"`{path}` must hold the state of this run, got another one, which differs in '{differing}'.")
     return jax.tree_util.tree_unflatten(
         structure, [_restore(path, name, arrays[name], leaf) for name, (_, leaf) in zip(names, leaves, strict=True)]
     )
@@ -93,7 +94,7 @@ def load_tree(path: Path, like: Any) -> Any:
 
 def remove_parts(path: Path) -> None:
     """Remove what an interrupted write left in a directory."""
-    for pattern in (f"*{PART}", "*.partial"):
+    for pattern in (f"*{PART}", "*.partial"):  # ours and zarr's
         for file in path.rglob(pattern):
             file.unlink(missing_ok=True)
 
@@ -104,7 +105,7 @@ def _name(keys: tuple) -> str:
 
 def _restore(path: Path, name: str, stored: np.ndarray, like: Any) -> Any:
     wanted = np.asarray(like)
-    # The first axis of an array of NumPy's may have any length: records, say.
+    # The first axis of a NumPy array may have any length, as the records of a fit do.
     skip = 1 if isinstance(like, np.ndarray) and wanted.ndim else 0
     if stored.dtype != wanted.dtype or stored.ndim != wanted.ndim or stored.shape[skip:] != wanted.shape[skip:]:
         raise InputError(
@@ -125,29 +126,24 @@ def _finite(value: Any) -> Any:
 
 
 def reason(error: Exception) -> str:
-    """What an error of a library says, in a line."""
+    """The message of a library's error, in one line."""
     text = getattr(error, "strerror", None) or str(error).strip()
     return (text.splitlines() or [type(error).__name__])[0].rstrip(".")[:200]
 
 
-class _replacing:
-    """Opens a file beside `path` that takes its place once it is whole and on the disk."""
+@contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file beside `path` that replaces it once it is complete and on the disk.
 
-    def __init__(self, path: Path) -> None:
-        self._path, self._temporary = path, path.with_name(path.name + PART)
-
-    def __enter__(self) -> Any:
-        self._file = self._temporary.open("wb")
-        return self._file
-
-    def __exit__(self, kind: Any, *_: object) -> None:
-        try:
-            with self._file:
-                if kind is None:
-                    self._file.flush()
-                    os.fsync(self._file.fileno())
-            if kind is None:
-                self._temporary.replace(self._path)
-        finally:
-            # Gone if it has taken its place; else nobody needs it, whatever went wrong.
-            self._temporary.unlink(missing_ok=True)
+    This is the only place that writes a file of a run.
+    """
+    temporary = path.with_name(path.name + PART)
+    try:
+        with temporary.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        # Already gone if it has replaced `path`.
+        temporary.unlink(missing_ok=True)

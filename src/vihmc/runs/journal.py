@@ -1,6 +1,6 @@
-"""The journal of a run on disk: stages that have ended, where the others are, and draws as they come.
+"""The journal of a run on disk: finished stages, the state of the others, and draws as they are made.
 
-A checkpoint takes the place of the last one when it is whole.
+A checkpoint replaces the previous one when it is complete.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ class RunJournal(Journal):
     """Writes to a run directory."""
 
     def __init__(self, path: Path, *, param_names: tuple[str, ...], pace: Pace | None = None) -> None:
-        """Go on with what is in `path`, or begin."""
+        """Continue with what is in `path`, or start."""
         self._path, self._names, self._pace = path, param_names, pace or Pace()
         self._selected: np.ndarray | None = None
         (path / "checkpoints").mkdir(parents=True, exist_ok=True)
@@ -43,7 +43,7 @@ class RunJournal(Journal):
         self._pace.on_written()
 
     def once(self, name: str, compute: Callable[[], Any]) -> Any:
-        """Read a stage that has ended, or compute and write it."""
+        """Read a finished stage, or compute and write it."""
         file, load, save = STAGES[name]
         if (self._path / file).exists():
             found = load(self._path / file)
@@ -61,7 +61,7 @@ class RunJournal(Journal):
         """Open the draws of "hmc" or "reference"."""
         selected = None if of_all or section == "reference" else self._selected
         indices = range(len(self._names)) if selected is None else selected.tolist()
-        # Many of them would be a megabyte in an attribute; scores.npz has the indices.
+        # Too many names for an attribute; scores.npz has the indices.
         names = [self._names[index] for index in indices] if len(indices) <= MANY_NAMES else []
         return DiskChains(self._path, section, param_names=names, pace=self._pace)
 
@@ -74,7 +74,7 @@ class RunJournal(Journal):
 
 
 def check_whole(path: Path) -> None:
-    """Read all that a finished run would need to go on.
+    """Read everything that a finished run needs to be extended.
 
     Raises:
         InputError: If some of it is missing or damaged.
@@ -90,4 +90,4 @@ def check_whole(path: Path) -> None:
         with reading(path / store):
             arrays = open_arrays(path / store)
             if not all(np.array_equal(arrays[name][:num_draws], np.arange(num_draws)) for name in COORDINATES):
-                raise InputError(f"`{path / store}` must number its draws from 0, got something else.")
+                raise InputError(f"`{path / store}` must number its draws from 0, got other numbers.")

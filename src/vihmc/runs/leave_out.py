@@ -1,10 +1,10 @@
-"""Leave functions out in turn: what the method says of inputs that it has never seen, for every training function.
+"""Leave-out runs: predict every training function from a run that did not use it.
 
-The posterior of a fold has the same shapes as that of all data, with weight zero for what is left out, so that the
-programs of the fit are compiled once.
+The posterior of a fold has the shapes of that of all data, with weight zero for the functions that are left out, so
+that programs are compiled once.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +28,7 @@ _STREAM_FOLDS = 1004
 
 
 class LeftOut(NamedTuple):
-    """Predictions of all training functions, each by a posterior that left it out."""
+    """Predictions of all training functions, each from a run without it."""
 
     folds: Folds
     vi: Prediction
@@ -36,7 +36,7 @@ class LeftOut(NamedTuple):
 
 
 def choose_folds(problem: Problem, config: RunConfig) -> Folds | None:
-    """The groups to leave out, if there are to be any."""
+    """The groups to leave out, if any."""
     num_folds = config.leave_out.num_folds
     if not num_folds:
         return None
@@ -55,11 +55,11 @@ def leave_out(
     *,
     target_inputs: Inputs | None = None,
 ) -> LeftOut:
-    """Run the method on all training functions but those of a fold, and predict these; fold by fold.
+    """Run the method without the functions of a fold and predict these, fold by fold.
 
     Parameters are selected at the same `target_inputs` as in the run itself.
     """
-    posterior = problem.posterior
+    posterior: Any = problem.posterior  # one that can be reweighted: only such problems have folds
     weights = np.ones(posterior.targets.shape) if posterior.weights is None else np.asarray(posterior.weights)
     number, parts = folds.number, []
     settings = config.model_copy(update={"hmc": config.leave_out_sampler})
@@ -102,7 +102,7 @@ def _predict(
 
 
 def _join(parts: list[Prediction], order: np.ndarray) -> Prediction:
-    """Put the functions of all folds back in their order."""
+    """Restore the order of the functions of all folds."""
 
     def join(name: str) -> np.ndarray:
         axis = 1 if name.endswith("quantiles") else 0

@@ -4,10 +4,10 @@ import time
 
 
 class Pace:
-    """When to write: every few seconds, and at once if the run is asked to stop."""
+    """Decides when to write: every few seconds, and at once if the run is asked to stop."""
 
     def __init__(self, seconds: float = 10.0) -> None:
-        """Write every so many seconds."""
+        """Write every `seconds` seconds."""
         self._seconds, self._last, self._asked_to_stop = seconds, time.monotonic(), False
 
     def ask_to_stop(self) -> None:
@@ -16,15 +16,15 @@ class Pace:
 
     @property
     def is_asked_to_stop(self) -> bool:
-        """Whether somebody asked; a run whose last checkpoint was before that comes to its end all the same."""
+        """Whether the run was asked to stop; it still finishes if no checkpoint follows."""
         return self._asked_to_stop
 
     def is_due(self) -> bool:
-        """Whether it is time."""
+        """Whether a checkpoint is due."""
         return self._asked_to_stop or time.monotonic() - self._last >= self._seconds
 
     def on_written(self) -> None:
-        """Hear that a checkpoint was written; ends the run if it was asked to stop."""
+        """Register that a checkpoint was written; ends the run if it was asked to stop."""
         self._last = time.monotonic()
         if self._asked_to_stop:
             raise KeyboardInterrupt

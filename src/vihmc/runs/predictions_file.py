@@ -1,13 +1,31 @@
-"""Predictions from a file to a file: what `vihmc predict` does."""
+"""Predictions from a file to a file: what `vihmc predict` does.
+
+A .npz file holds arrays as :class:`vihmc.predict.Prediction` has them. A .csv file has one row per input, or of an
+operator one row per function and location, with the columns
+
+::
+
+    inputs…, mean, epistemic_std, total_std, q2.5, …, total_q2.5, …
+
+where ``q2.5`` is the 2.5 % quantile of the model's prediction and ``total_q2.5`` that of a new observation. Columns are
+prefixed by the name of the target where there are several.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from vihmc.data.data_file import read_data_file
+import numpy as np
+import pandas as pd
+
+from vihmc.data.data_file import DataFile, read_data_file
 from vihmc.data.input_file import find_inputs
+from vihmc.data.problem import Problem
 from vihmc.errors import InputError
-from vihmc.runs.files import save_arrays
+from vihmc.predict import Prediction
+from vihmc.runs.files import save_arrays, write_atomically
 from vihmc.runs.stored_run import load
+
+SUFFIXES = (".csv", ".npz")
 
 
 def predict_file(
@@ -19,23 +37,81 @@ def predict_file(
     quantiles: Sequence[float] | None = None,
     overwrite: bool = False,
 ) -> str:
-    """Predict at the inputs in a file, write what came out, and say what was written."""
-    if out.suffix != ".npz":
-        raise InputError(f"`out` must end in .npz, got {out}.")
+    """Predict at the inputs in a file, write the predictions, and return a sentence about what was written."""
+    if out.suffix not in SUFFIXES:
+        raise InputError(f"`out` must end in {' or '.join(SUFFIXES)}, got {out}. It is the file for the predictions.")
     if out.exists() and not overwrite:
-        raise InputError(f"`out` must be a new file, got {out}, which exists; --overwrite takes its place.")
+        raise InputError(f"`out` must be a new file, got {out}, which exists. Replace it with --overwrite.")
     run, file = load(directory), read_data_file(inputs, "inputs")
     places, locations = find_inputs(run.problem, file)
     predicted = run.predict(places, locations=locations, method=method, quantiles=quantiles)
     arrays = {name: value for name, value in predicted._asdict().items() if value is not None}
-    units = run.problem.units
     try:
-        save_arrays(
-            out,
-            arrays
-            | {"inputs": places, "method": method, "units": "units of the targets" if units is None else units.name}
-            | ({} if locations is None else {"locations": locations}),
-        )
+        if out.suffix == ".npz":
+            written = list(arrays)
+            units = "units of the targets" if run.problem.units is None else run.problem.units.name
+            known = {"inputs": places, "locations": locations, "method": method, "units": units}
+            save_arrays(out, arrays | {name: value for name, value in known.items() if value is not None})
+        else:
+            table = as_table(run.problem, predicted, _columns_of(run.problem, file, places), locations)
+            written = list(table.columns)
+            write_atomically(out, table.to_csv(index=False))
     except OSError as error:
-        raise InputError(f"`out` must be a file that can be written, got {out}: {error.strerror}.") from None
-    return f"Predictions by {method} at {len(places)} inputs are in {out}: {', '.join(arrays)}"
+        raise InputError(f"`out` must be a writable file, got {out}: {error.strerror}.") from None
+    return f"Wrote {method} predictions at {len(places)} inputs to {out}: {', '.join(written)}."
+
+
+def as_table(
+    problem: Problem, predicted: Prediction, inputs: pd.DataFrame, locations: np.ndarray | None = None
+) -> pd.DataFrame:
+    """Put predictions into a table: one row per input, or of an operator one row per function and location.
+
+    Args:
+        problem: What was learnt.
+        predicted: The predictions.
+        inputs: The inputs, a column each; of an operator only their number is used.
+        locations: Of an operator, where its fields were predicted; at the training locations if not given.
+    """
+    if problem.locations is None:
+        rows, targets = inputs, _names(problem.target_names, np.shape(predicted.mean)[1:], "y")
+    else:
+        where = np.asarray(problem.locations if locations is None else locations)
+        rows, targets = _pairs(problem, len(inputs), where), ("",)
+    values = {
+        f"{target}_{name}" if len(targets) > 1 else name: column
+        for index, target in enumerate(targets)
+        for name, column in _statistics(predicted, len(rows), index).items()
+    }
+    return rows.rename(columns={name: f"input_{name}" for name in values}).assign(**values)
+
+
+def _statistics(predicted: Prediction, num_rows: int, target: int) -> dict[str, np.ndarray]:
+    """Mean, stds and quantiles of one target, a value per row."""
+    columns = {name: getattr(predicted, name) for name in ("mean", "epistemic_std", "total_std")}
+    for prefix, quantiles in (("", predicted.epistemic_quantiles), ("total_", predicted.total_quantiles)):
+        levels = [f"{prefix}q{100 * level:g}" for level in predicted.levels]
+        # Quantiles of new observations may not have been computed.
+        columns |= dict(zip(levels, quantiles, strict=True)) if len(quantiles) else {}
+    return {name: np.asarray(values).reshape(num_rows, -1)[:, target] for name, values in columns.items()}
+
+
+def _pairs(problem: Problem, num_functions: int, locations: np.ndarray) -> pd.DataFrame:
+    """A row per function and location, functions first."""
+    names = _names(problem.input_names, locations.shape[1:], "coordinate")
+    pairs = pd.DataFrame(np.tile(locations, (num_functions, 1)), columns=list(names))
+    pairs.insert(0, "function", np.repeat(np.arange(num_functions), len(locations)))
+    return pairs
+
+
+def _columns_of(problem: Problem, file: DataFile, places: np.ndarray) -> pd.DataFrame:
+    known = problem.input_names or (tuple(file.arrays) if file.is_table else ())
+    rows = np.reshape(places, (len(places), -1))
+    return pd.DataFrame(rows, columns=list(_names(known, rows.shape[1:], "x")))
+
+
+def _names(known: tuple[str, ...], shape: tuple[int, ...], default: str) -> tuple[str, ...]:
+    """The known names of columns, or numbered ones."""
+    count = int(np.prod(shape))
+    if len(known) == count:
+        return known
+    return (default,) if count == 1 else tuple(f"{default}[{index}]" for index in range(count))

@@ -1,4 +1,4 @@
-"""JAX as the settings of a run ask for it: precision and cores."""
+"""JAX as configured by a run: precision and cores."""
 
 import jax
 
@@ -7,6 +7,6 @@ from vihmc.runs.config import RunConfig
 
 
 def configure_jax(config: RunConfig) -> None:
-    """Set JAX up for a run; the number of cores is of no effect once it has started."""
+    """Configure JAX for a run; the number of cores has no effect once JAX has started."""
     jax.config.update("jax_enable_x64", config.precision == "float64")
     use_cores(config.num_cores)

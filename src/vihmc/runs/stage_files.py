@@ -1,6 +1,8 @@
 """The first two stages of a run as files: ``vi.npz`` and ``scores.npz``."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import jax.numpy as jnp
 
@@ -27,7 +29,7 @@ def load_selected(file: Path) -> Selected:
     """Load a second stage.
 
     Raises:
-        InputError: If the file is damaged or something else.
+        InputError: If the file is damaged or holds something else.
     """
     arrays = load_arrays(file)
     check_has(file, arrays, ("values", "standard_error", "selected"))
@@ -52,7 +54,7 @@ def load_fit(file: Path) -> FitResult:
     """Load a first stage.
 
     Raises:
-        InputError: If the file is damaged or something else.
+        InputError: If the file is damaged or holds something else.
     """
     arrays = load_arrays(file)
     names = [f"history_{name}" for name in FitHistory._fields]
@@ -68,8 +70,11 @@ def load_fit(file: Path) -> FitResult:
             is_laplace=bool(arrays["is_laplace"]),
         )
     except (TypeError, ValueError, KeyError) as error:
-        raise InputError(f"`{file}` must hold a fit, got something else: {reason(error)}.") from None
+        raise InputError(f"`{file}` must hold a fit, got invalid contents: {reason(error)}.") from None
 
 
-STAGES = {"fit": ("vi.npz", load_fit, save_fit), "selected": ("scores.npz", load_selected, save_selected)}
-"""Stages that are kept as a whole: their file, and how it is read and written."""
+STAGES: dict[str, tuple[str, Callable[[Path], Any], Callable[..., None]]] = {
+    "fit": ("vi.npz", load_fit, save_fit),
+    "selected": ("scores.npz", load_selected, save_selected),
+}
+"""Stages that are stored when they end: their file, and how it is read and written."""

@@ -1,4 +1,4 @@
-"""What a run found, as files: predictions, figures and the summary (:mod:`vihmc.runs.directory` has the whole list)."""
+"""The results of a run as files: predictions, figures and the summary (:mod:`vihmc.runs.directory` lists all files)."""
 
 from pathlib import Path
 from typing import Any
@@ -7,27 +7,26 @@ import jax
 import zarr
 from matplotlib.figure import Figure
 
-from vihmc.config.files import read_toml
 from vihmc.errors import InputError
 from vihmc.fit.result import FitResult
 from vihmc.posterior.density import Posterior
-from vihmc.posterior.operator import OperatorPosterior
-from vihmc.runs.config import RunConfig, build_config
+from vihmc.runs.config import RunConfig
+from vihmc.runs.directory import read_config
 from vihmc.runs.disk_chains import STORES, reading
 from vihmc.runs.evaluation import HMC, VI, VIHMC, RunResult
-from vihmc.runs.files import save_arrays, save_json
+from vihmc.runs.files import replacing, save_arrays, save_json
 from vihmc.runs.stage_files import load_fit
 
 
 def save_predictions(path: Path, result: RunResult) -> None:
-    """Store predictions of all methods, and what they are compared with."""
+    """Store predictions of all methods, and the targets."""
     problem = result.problem
     arrays: dict[str, Any] = {"targets": problem.validation_targets}
     leaves = jax.tree_util.tree_flatten_with_path(problem.validation_inputs)[0]
     for keys, leaf in leaves:
         arrays[".".join(["inputs", *([jax.tree_util.keystr(keys, simple=True, separator=".")] if keys else [])])] = leaf
-    if isinstance(problem.posterior, OperatorPosterior):
-        arrays["locations"] = problem.posterior.locations
+    if problem.locations is not None:
+        arrays["locations"] = problem.locations
     if problem.validation_weights is not None:
         arrays["weights"] = problem.validation_weights
     predictions = {name: method.prediction for name, method in result.methods.items()}
@@ -50,7 +49,8 @@ def save_figures(path: Path, figures: dict[str, Figure]) -> None:
     folder = path / "figures"
     folder.mkdir(exist_ok=True)
     for name, figure in figures.items():
-        figure.savefig(folder / f"{name}.png", dpi=150)
+        with replacing(folder / f"{name}.png") as file:
+            figure.savefig(file, format="png", dpi=150)
 
 
 def save_summary(path: Path, summary: dict[str, Any]) -> None:
@@ -65,10 +65,12 @@ def load_fit_of(path: Path, posterior: Posterior, config: RunConfig) -> FitResul
         InputError: If the directory has none, or one of another model.
     """
     if not (path / "vi.npz").is_file():
-        begun = f"one whose fit has not ended: vihmc resume {path}" if (path / "config.toml").exists() else "none"
-        raise InputError(f"`fit-from` must be a run directory with a fit, got {begun if begun != 'none' else path}.")
+        found = f"{path}, which has none"
+        if (path / "config.toml").exists():
+            found = f"{path}, whose fit has not finished. Finish it with: vihmc resume {path}"
+        raise InputError(f"`fit-from` must be a run directory with a fit, got {found}.")
     if (path / "config.toml").exists():
-        name = build_config(read_toml(path / "config.toml")).problem.name
+        name = read_config(path).problem.name
         if name != config.problem.name:
             raise InputError(f"`fit-from` must hold a fit of {config.problem.name}, got one of {name} in {path}.")
     fitted = load_fit(path / "vi.npz")

@@ -1,6 +1,6 @@
-"""A posterior for those who use it: load a run directory, predict.
+"""Finished runs: load a run directory, predict.
 
->>> run = vihmc.load("runs/sine_large-default-1")
+>>> run = vihmc.load("runs/mlp-default-1")
 >>> predicted = run.predict(inputs)
 >>> predicted.mean, predicted.epistemic_std, predicted.total_quantiles
 """
@@ -28,7 +28,7 @@ from vihmc.runs.config import RunConfig
 from vihmc.runs.directory import read_config
 from vihmc.runs.disk_chains import STORES, DiskChains, reading
 from vihmc.runs.evaluation import HMC, VI, VIHMC, vi_draws
-from vihmc.runs.files import load_json
+from vihmc.runs.files import load_json, reason, replacing
 from vihmc.runs.journal import check_whole
 from vihmc.runs.stage_files import load_fit, load_selected
 from vihmc.samplers.third_stage import choose_chains, spread_draws
@@ -51,7 +51,7 @@ class StoredRun:
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """What it can predict with."""
+        """Methods that it can predict with."""
         return (VI, *(name for name, stage in STAGES.items() if (self.path / STORES[stage]).exists()))
 
     def predict(
@@ -65,8 +65,8 @@ class StoredRun:
     ) -> Prediction:
         """Predict with error bars, in the units of the data.
 
-        The numbers are those of the run itself: bit by bit at its own validation inputs, elsewhere to rounding. Inputs
-        are padded to a power of two, so that calls of many sizes compile few programs.
+        At the run's own validation inputs the numbers are identical to those of the run. Inputs are padded to a power
+        of two, so that calls of many sizes compile few programs.
 
         Args:
             inputs: Where, shaped like the training inputs; of an operator, functions at its sensors.
@@ -96,9 +96,9 @@ class StoredRun:
         return self._in_units(_first_inputs(predicted, num_inputs))
 
     def frozen_share(self, inputs: Inputs) -> float:
-        """Share of the first-order variance of the predictions at `inputs` that was not sampled.
+        """Share of the first-order variance of the predictions at `inputs` that frozen parameters contribute.
 
-        Near zero, the error bars have nearly all of it there; near one, they are those of frozen parameters.
+        The error bars omit this share if the frozen parameters were at the mean of q.
         """
         with self._precision():
             posterior, q = self.problem.posterior, self._fitted.q
@@ -107,16 +107,16 @@ class StoredRun:
             return frozen_share(posterior, q.mean, q.std, selected, checked)
 
     def captured_at(self, inputs: Inputs) -> Captured:
-        """Share of the variance of the predictions at `inputs` that the selected parameters hold, by a linear model.
+        """Share of the variance of the predictions at `inputs` that selected parameters capture, by a linear model.
 
-        Its mean, median and worst say whether the error bars there are to be trusted; no chain has to be run for it.
+        Its mean, median and worst value say how complete the error bars are there. No chain is run.
         """
         with self._precision():
             selected = load_selected(self.path / "scores.npz").indices
             return captured_at(self.problem.posterior, self._fitted.q.mean, selected, inputs)
 
     def to_datatree(self) -> xr.DataTree:
-        """All draws in ArviZ's layout, lazily read, with the fit of the first stage beside them."""
+        """All draws in ArviZ's layout, read lazily, with the first stage in a group of its own."""
         check_whole(self.path)
         store = self.path / STORES["hmc"]
         with reading(store):
@@ -141,9 +141,10 @@ class StoredRun:
         for group in tree.subtree:
             group.dataset = group.to_dataset().drop_encoding().map(_without_booleans, keep_attrs=True)
         try:
-            tree.to_netcdf(file, engine="h5netcdf")
+            with replacing(file) as opened:
+                tree.to_netcdf(opened.name, engine="h5netcdf")
         except OSError as error:
-            raise InputError(f"`out` must be a file that can be written, got {file}: {error}.") from None
+            raise InputError(f"`out` must be a writable file, got {file}: {reason(error)}.") from None
 
     @cached_property
     def _fitted(self) -> Any:
@@ -186,7 +187,7 @@ class StoredRun:
 
     def _check_locations(self, locations: Any) -> Array:
         if self.problem.locations is None:
-            raise InputError(f"`locations` are for operators, got some for {self.problem.name}, which is none.")
+            raise InputError(f"`locations` must be left out for {self.problem.name}, which is no operator, got some.")
         return check_inputs_like("locations", locations, self.problem.locations)
 
     def _in_units(self, predicted: Prediction) -> Prediction:
@@ -213,7 +214,7 @@ def load(path: str | Path) -> StoredRun:
     path = Path(path)
     config = read_config(path)
     if not (path / "summary.json").exists():
-        raise InputError(f"`directory` must hold a finished run, got {path}; finish it with: vihmc resume {path}.")
+        raise InputError(f"`directory` must hold a finished run, got {path}. Finish it with: vihmc resume {path}")
     with jax.enable_x64(config.precision == "float64"):
         return StoredRun(path, config, build_problem(config.problem), load_json(path / "summary.json"))
 
@@ -229,7 +230,7 @@ def _check_levels(levels: Sequence[float]) -> tuple[float, ...]:
 
 
 def _first_inputs(predicted: Prediction, count: int) -> Prediction:
-    """Take off what was padded."""
+    """Remove the padding."""
 
     def cut(name: str, value: Array | np.ndarray | None) -> Any:
         if value is None or name == "levels":
