@@ -9,7 +9,7 @@ class Remembering(Checkpoints):
 
     def __init__(self, known=()):
         super().__init__()
-        self.known, self.selected = dict(known), []
+        self.known, self.kept = dict(known), []
 
     def recall(self, name, like):
         return self.known.get(name)
@@ -18,7 +18,7 @@ class Remembering(Checkpoints):
         return True
 
     def keep(self, name, state):
-        self.selected.append((name, state))
+        self.kept.append((name, state))
 
 
 class RememberingChains(Remembering, ChainJournal):

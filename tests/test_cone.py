@@ -27,6 +27,7 @@ from vihmc.paper.cone import NO_FILES, STAND_IN, TABLE_FILE, Range
 from vihmc.paper.cone_data import CHECKSUMS, VARIABLE, Records, load_directory, load_file, tabulate
 from vihmc.paper.cone_reports import is_among, predict_linear, rms_error
 from vihmc.paper.settings import ConeConfig
+from vihmc.paper.tables import operator_table
 from vihmc.paper.tfrecord import DamagedRecordError, crc32c, masked_crc32c, read_examples
 from vihmc.posterior.density import Posterior
 from vihmc.posterior.operator import OperatorPosterior
@@ -385,7 +386,6 @@ def test_wrong_input_costs_one_sentence(command, small_table, monkeypatch, tmp_p
 
 
 def test_the_outcome_is_printed_beside_the_papers():
-    operator_table = pytest.importorskip("vihmc.paper.tables").operator_table
     stored = Path(__file__).parents[1] / "benchmarks" / "results" / "cone_paper_short_published.json"
     summary = json.loads(stored.read_text(encoding="utf-8"))
     console = Console(width=120, record=True, file=io.StringIO())

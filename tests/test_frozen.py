@@ -166,8 +166,8 @@ def test_maps_one_after_the_other_are_those_in_a_batch_and_go_on(x64, linear_gau
     journal = Remembering()
     one_by_one = perturbed_maps(linear_gaussian, num_chains=4, at_once=False, checkpoints=journal)
     np.testing.assert_allclose(one_by_one, together, rtol=1e-6)
-    assert [(name, state.num_done) for name, state in journal.selected] == [("frozen", done) for done in (1, 2, 3, 4)]
-    broken_off, done = Remembering([journal.selected[1]]), []
+    assert [(name, state.num_done) for name, state in journal.kept] == [("frozen", done) for done in (1, 2, 3, 4)]
+    broken_off, done = Remembering([journal.kept[1]]), []
     again = perturbed_maps(linear_gaussian, num_chains=4, at_once=False, checkpoints=broken_off, on_chain=done.append)
     np.testing.assert_array_equal(again, one_by_one)
     assert done == [3, 4]

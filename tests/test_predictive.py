@@ -398,24 +398,24 @@ def test_laplace_counts_every_output_by_its_own_noise(x64):
 
 class Memory(Checkpoints):
     def __init__(self):
-        self.selected = []
+        self.kept = []
 
     def recall(self, name, like):
-        return dict(self.selected).get(name)
+        return dict(self.kept).get(name)
 
     def is_due(self):
         return True
 
     def keep(self, name, state):
-        self.selected.append((name, state))
+        self.kept.append((name, state))
 
 
 def test_a_map_fit_that_goes_on_is_the_same_fit(x64, linear_gaussian):
     config, memory = VIConfig(map_steps=500, num_bound_samples=8), Memory()
     whole = laplace.fit(linear_gaussian.posterior, config, KEY, checkpoints=memory)
-    assert len(memory.selected) == 5
+    assert len(memory.kept) == 5
     rest = Memory()
-    rest.selected = memory.selected[:2]
+    rest.kept = memory.kept[:2]
     resumed = laplace.fit(linear_gaussian.posterior, config, KEY, checkpoints=rest)
     np.testing.assert_array_equal(whole.q.mean, resumed.q.mean)
     for one, other in zip(whole.history, resumed.history, strict=True):

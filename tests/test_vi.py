@@ -105,11 +105,11 @@ def test_a_fit_resumed_from_a_checkpoint_is_the_same_fit(x64, linear_gaussian):
     arguments = (linear_gaussian.posterior, config, jax.random.key(3))
     memory = Remembering()
     whole = vi.fit(*arguments, checkpoints=memory)
-    assert [name for name, _ in memory.selected[:4]] == ["mode", "mode", "mode", "vi"]
-    for state in (memory.selected[1], memory.selected[8]):
+    assert [name for name, _ in memory.kept[:4]] == ["mode", "mode", "mode", "vi"]
+    for state in (memory.kept[1], memory.kept[8]):
         rest = Remembering([state])
         resumed = vi.fit(*arguments, checkpoints=rest)
-        assert 0 < len(rest.selected) < len(memory.selected)
+        assert 0 < len(rest.kept) < len(memory.kept)
         for field in ("mean", "std"):
             np.testing.assert_array_equal(getattr(resumed.q, field), getattr(whole.q, field))
         for one, other in zip(resumed.history, whole.history, strict=True):

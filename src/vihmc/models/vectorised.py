@@ -8,8 +8,8 @@ the chains last, every multiplication of
 runs on as many chains at once as a vector register holds, and the whole sum is one loop. Two to four times as fast for
 layers of ten neurons, even at twenty, slower from forty on: see :func:`is_narrow`.
 
-A vectorised density takes positions (dim, chains) and gives one number per chain. :class:`VectorisedDensity` makes it an
-ordinary density, a function of one position, that is vectorised again when chains are mapped over it.
+A vectorised density takes positions (dim, chains) and gives one number per chain. :class:`VectorisedDensity` makes it
+an ordinary density, a function of one position, that is vectorised again when chains are mapped over it.
 """
 
 from collections.abc import Callable
