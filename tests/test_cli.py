@@ -29,6 +29,7 @@ def test_a_run_leaves_everything_it_promises(command, tmp_path):
     )
     assert (code, err) == (0, "")
     assert "Results are in here; see here/report.html." in out
+    assert "VI-HMC, ours" in out  # the table beside the published numbers
     run = tmp_path / "here"
     summary = json.loads((run / "summary.json").read_text())
     assert summary["num_params"] == 6

@@ -1,8 +1,7 @@
 """The figure of the layers, for a network and for an operator."""
 
-from types import SimpleNamespace
-
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -10,6 +9,8 @@ from vihmc.models.deeponet import DeepONet
 from vihmc.models.mlp import MLP
 from vihmc.posterior.layout import ParamLayout
 from vihmc.report.plots_layers import has_layers, layers
+from vihmc.selection.second_stage import Selected
+from vihmc.selection.sensitivity import Scores
 
 SIZES = {"num_sensors": 3, "num_coordinates": 2, "latent_size": 4}
 DEPTHS = {"branch_hidden": (5,), "trunk_hidden": (6, 6)}
@@ -28,10 +29,8 @@ def draw(model, scores=None):
     layout = ParamLayout.of(jax.eval_shape(model.init, jax.random.key(0)))
     values = np.random.default_rng(0).lognormal(0, 2, layout.size) if scores is None else scores(layout.size)
     selected = np.flatnonzero(values > np.median(values))
-    scored = SimpleNamespace(scores=SimpleNamespace(values=values))
-    inference = SimpleNamespace(selected=scored, subspace=SimpleNamespace(selected=selected))
-    problem = SimpleNamespace(posterior=SimpleNamespace(layout=layout))
-    return layers(SimpleNamespace(problem=problem, inference=inference)), layout, values, selected
+    scores = Scores(jnp.asarray(values), jnp.zeros(layout.size))
+    return layers(layout, Selected(scores, selected, None)), layout, values, selected
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -2,6 +2,7 @@
 
 import json
 import signal
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from vihmc.paper.reproduction import plans, rules, threshold
 from vihmc.paper.reproduction.page import assets, write_page, write_study
 from vihmc.paper.reproduction.reproduce import STUDIES, reproduce
 from vihmc.paper.reproduction.robustness import overlap
-from vihmc.paper.reproduction.runs import RunFolder
+from vihmc.paper.reproduction.runs import FinishedRun, RunFolder
 from vihmc.paper.reproduction.study import Picture, Section, StudyRun, Table
 from vihmc.paper.sine import TABLE_1
 from vihmc.runs.evaluation import HMC, VI, VIHMC
@@ -109,10 +110,11 @@ def test_rules_are_compared_where_a_prediction_never_changed():
     assert rules._cells(errors)[-1] == "inf"
 
 
-class Pretended:
+class Pretended(FinishedRun):
     """A finished run whose predictive std is `factor` times that of the reference."""
 
     def __init__(self, factor):
+        super().__init__(Path("nowhere"))
         chains = {"num_chains": 4, "num_draws": 10, "diagnostics": {"rhat_max": 1.01}}
         predictive = {"band_coverage": 0.9, "observation_band_coverage": 0.9, "crps": 0.1}
         self.factor = factor

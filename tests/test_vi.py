@@ -202,4 +202,4 @@ def test_a_fit_that_has_not_arrived_does_not_say_it_has(x64, linear_gaussian):
     assert "not converged" in result.message
     short = vi.fit(linear_gaussian.posterior, VIConfig(num_steps=500), jax.random.key(0))
     assert short.converged is None
-    assert "too few to tell" in short.message
+    assert "too few to judge convergence" in short.message

@@ -1,5 +1,6 @@
 """Functions, locations and fields of an operator, from a file."""
 
+import math
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,7 +40,7 @@ def fit_together(functions: tuple[int, ...], locations: tuple[int, ...], fields:
     """Whether shapes are those of functions, locations, and a field at every location for every function."""
     if not (len(functions) == len(locations) == 2 and len(fields) > 1):
         return False
-    return fields[0] == functions[0] and np.prod(fields[1:]) == locations[0] and 0 not in functions + locations
+    return fields[0] == functions[0] and math.prod(fields[1:]) == locations[0] and 0 not in functions + locations
 
 
 def load_operator(file: DataFile, names: OperatorNames) -> OperatorData:

@@ -43,7 +43,7 @@ def run_figures(result: RunResult) -> dict[str, Figure]:
     elif result.problem.locations is None:
         builders["parity"] = parity
     if result.problem.posterior.num_params > FEW_PARAMETERS and has_layers(result.problem.posterior.layout):
-        builders["layers"] = layers
+        builders["layers"] = lambda run: layers(run.problem.posterior.layout, run.inference.selected)
     if result.problem.grid is not None:
         builders["fields"] = fields
     if result.problem.curves is not None:

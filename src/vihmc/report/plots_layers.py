@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 
 from vihmc.posterior.layout import ParamLayout
 from vihmc.report.style import GREY
-from vihmc.runs.evaluation import RunResult
+from vihmc.selection.second_stage import Selected
 
 DECADES = 6
 """Range of the colours of the scores; smaller ones are all alike."""
@@ -29,10 +29,10 @@ def has_layers(layout: ParamLayout) -> bool:
     return all("layers" in name.split(".")[:2] for name in layout.leaf_names if name != "bias")
 
 
-def layers(result: RunResult) -> Figure:
+def layers(layout: ParamLayout, selected: Selected) -> Figure:
     """Scores of every layer as an image: a row per neuron, a column per input, the bias last."""
-    layout, values = result.problem.posterior.layout, np.asarray(result.inference.selected.scores.values)
-    is_frozen = ~np.isin(np.arange(values.size), np.asarray(result.inference.subspace.selected))
+    values = np.asarray(selected.scores.values)
+    is_frozen = ~np.isin(np.arange(values.size), selected.indices)
     scores, frozen = (_networks(layout.unravel(jnp.asarray(vector))) for vector in (values, is_frozen))
     columns = max(map(len, scores.values()))
     norm = _norm(values)

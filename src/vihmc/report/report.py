@@ -58,11 +58,11 @@ class Check(NamedTuple):
     judge: Callable[[float], str]
 
 
-def _at_most(good: float | int, fair: float | int | None = None) -> Callable[[float], str]:
+def _at_most(good: float, fair: float | None = None) -> Callable[[float], str]:
     return lambda value: "good" if value <= good else "fair" if fair is not None and value <= fair else "bad"
 
 
-def _at_least(good: float | int, fair: float | int | None = None) -> Callable[[float], str]:
+def _at_least(good: float, fair: float | None = None) -> Callable[[float], str]:
     return lambda value: "good" if value >= good else "fair" if fair is not None and value >= fair else "bad"
 
 

@@ -1,8 +1,8 @@
 r"""Captured variance where the data have too many rows to be held: solved for some predictions, with exact products.
 
 Leading directions :math:`\hat A` of the data leave something out (:mod:`vihmc.selection.linear_model`). Conjugate
-gradients do not: they find :math:`v_S = b_S^\top (\Lambda_{SS})^{-1} b_S` from products with :math:`\Lambda` alone, and the
-directions serve as the preconditioner :math:`P = I + \hat A_S^\top \hat A_S`. Because :math:`P \preceq
+gradients do not: they find :math:`v_S = b_S^\top (\Lambda_{SS})^{-1} b_S` from products with :math:`\Lambda` alone,
+and the directions serve as the preconditioner :math:`P = I + \hat A_S^\top \hat A_S`. Because :math:`P \preceq
 \Lambda_{SS}`, every step has both bounds: with the solution x so far and what is left, r,
 
 .. math:: b_S^\top x \;\le\; v_S \;\le\; b_S^\top x + r^\top P^{-1} r
