@@ -20,7 +20,8 @@ def print_outcome(console: Console, summary: dict[str, Any]) -> None:
     console.print(f"Sampler: {hmc['why']}")
     console.print(
         f"Per draw: {hmc['num_integration_steps']:.0f} leapfrog steps of size {hmc['step_size']:.3g}, "
-        f"{hmc['seconds_per_draw'] * 1e3:.3g} ms. Acceptance {hmc['acceptance']:.2f}, {hmc['divergences']} divergences."
+        f"{hmc['seconds_per_draw'] * 1e3:.3g} ms. Acceptance {hmc['acceptance']:.2f}, divergent draws "
+        f"{hmc['divergences']:,}."
     )
     console.print(
         f"Predictions at the validation inputs: RMSE {predictive['rmse']:.4g}, mean epistemic std "
