@@ -127,7 +127,7 @@ class ChainJournal(Checkpoints):
         self._pieces: list[Chains] = []
 
     def append(self, piece: Chains) -> None:
-        """Take the next draws of all chains; they count once the state after them is selected."""
+        """Take the next draws of all chains; they count once the state after them is kept."""
         self._pieces.append(piece)
 
     def collect(self) -> Chains:
