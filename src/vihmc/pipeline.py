@@ -61,23 +61,31 @@ def infer(
     posterior: Posterior,
     config: MethodConfig | None = None,
     *,
+    initial_params: Params | None = None,
+    validation: Validation | tuple | None = None,
+    target_inputs: Inputs | None = None,
+    fitted: FitResult | None = None,
     observer: Observer | None = None,
     journal: Journal | None = None,
-    **given: Any,
 ) -> Inference:
     """Run the method on a posterior.
 
     Args:
         posterior: Model, prior, likelihood and data.
         config: Settings of all stages.
+        initial_params: Where the fit starts, a tree like the model's; small random numbers if not given.
+        validation: Inputs, targets and, if they differ, weights, to follow the fit on.
+        target_inputs: Where the model will be used: parameters are selected that matter there.
+        fitted: The first stage of an earlier run on the same posterior, to use as it is.
         observer: Hears about progress.
         journal: Remembers what has been done, and knows what was done before an interruption.
-        given: What the first two stages may be given, see :func:`fit_and_select`: `initial_params`, `validation`,
-            `target_inputs`, `fitted`.
     """
     config, observer, journal = config or MethodConfig(), observer or Observer(), journal or Journal()
     check_sampler("hmc", posterior, config.hmc)
-    fit, selected = fit_and_select(posterior, config, observer=observer, journal=journal, **given)
+    fit, selected = fit_and_select(
+        posterior, config, initial_params=initial_params, validation=validation, target_inputs=target_inputs,
+        fitted=fitted, observer=observer, journal=journal,
+    )  # fmt: skip
     subspace, rng_key = selected.subspace(fit.q.mean), _stage_keys(config)[3]
     frozen = frozen_values(posterior, fit.q, subspace, config, rng_key, observer, journal)
     with observer.stage("hmc", config.hmc.num_warmup + config.hmc.num_draws):
@@ -99,18 +107,7 @@ def fit_and_select(
     target_inputs: Inputs | None = None,
     fitted: FitResult | None = None,
 ) -> tuple[FitResult, Selected]:
-    """Run the first two stages.
-
-    Args:
-        posterior: Model, prior, likelihood and data.
-        config: Settings of all stages.
-        observer: Hears about progress.
-        journal: Remembers what has been done.
-        initial_params: Where the fit starts, a tree like the model's; small random numbers if not given.
-        validation: Inputs, targets and, if they differ, weights, to follow the fit on.
-        target_inputs: Where the model will be used: parameters are selected that matter there.
-        fitted: The first stage of an earlier run on the same posterior, to use as it is.
-    """
+    """Run the first two stages; arguments are those of :func:`infer`."""
     key_fit, key_scores, key_selection, _ = _stage_keys(config)
     with observer.stage("vi", config.num_fit_steps):
         fit = journal.once("fit", lambda: fit_first_stage(
