@@ -21,7 +21,7 @@ from vihmc.selection.sensitivity import Scores, score
 from vihmc.types import Inputs, Key, Vector
 
 _STREAM_LINEAR = 5000
-_MAX_OPERATIONS = 5e11
+_MAX_OPERATIONS = 1e11
 """Captured variance that nobody asked for is left out where it would take more: about a minute on a few cores."""
 _MAX_NUMBERS = 3e8
 
