@@ -12,6 +12,7 @@ from conftest import Z_LIMIT
 from vihmc.config.method import SamplerConfig
 from vihmc.data import build_problem
 from vihmc.diagnostics.convergence import assess
+from vihmc.fit.first_stage import fit_first_stage
 from vihmc.posterior.subspace import whole_space
 from vihmc.runs.config import build_config, load_preset
 from vihmc.samplers.third_stage import sample_subspace
@@ -129,9 +130,7 @@ def test_numpyro_agrees(name, ours, theirs):
 
 
 def study_fit(problem, config):
-    from vihmc.pipeline import choose
-
-    return choose(problem.posterior, config).vi.q
+    return fit_first_stage(problem.posterior, config, jax.random.key(config.seed)).q
 
 
 def test_a_faulty_posterior_disagrees_with_numpyro(x64):

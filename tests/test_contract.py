@@ -15,9 +15,9 @@ from vihmc import infer
 from vihmc.config.method import MethodConfig, SamplerConfig, SelectionConfig, VIConfig
 from vihmc.diagnostics.calibration import coverage, ranks, simulate, uniformity
 from vihmc.diagnostics.convergence import assess
-from vihmc.pipeline import sample_subspace
 from vihmc.posterior.mean_field import MeanField
 from vihmc.posterior.subspace import Subspace
+from vihmc.samplers.third_stage import sample_subspace
 
 KEPT = np.array([0, 1, 3])
 
