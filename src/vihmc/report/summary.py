@@ -203,7 +203,7 @@ def _why(settings: SamplerConfig, sampled: Sampled) -> str:
     if sampled.is_per_chain:
         parts.append("the frozen parameters of each chain at a perturbed MAP")
     if settings.chains_at_once == "all" and sampled.chains.num_chains > 1:
-        parts.append(f"{sampled.all_chains.num_chains} vectorised chains")
+        parts.append(f"{sampled.all_chains.num_chains} chains in parallel")
     return ", ".join(parts) + "."
 
 
