@@ -172,7 +172,9 @@ def test_a_column_named_like_a_statistic_is_renamed():
 
 
 def test_a_stored_run_and_its_inference_agree_on_captured_variance(x64, tmp_path):
-    config = build_config(load_preset("sine_large"), overrides=[*SHORT, "precision=float64", "selection.count=20", "seed=3"])
+    config = build_config(
+        load_preset("sine_large"), overrides=[*SHORT, "precision=float64", "selection.count=20", "seed=3"]
+    )
     problem = build_problem(config.problem)
     path = create_run_directory(tmp_path / "run", config)
     begin(path, config, problem)
