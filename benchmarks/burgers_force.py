@@ -56,7 +56,8 @@ def seconds_of_each(programs):
 def plain_log_density(posterior, theta):
     """The textbook version: all pairs, in float32, differentiated by JAX."""
     residual = posterior.targets - posterior.predict(theta, posterior.inputs)
-    return -0.5 * jnp.sum(residual**2) / posterior.noise_std**2 - 0.5 * jnp.sum((theta / posterior.prior_std) ** 2)
+    noise_var, prior_std = posterior.likelihood.noise_std**2, posterior.prior_std
+    return -0.5 * jnp.sum(residual**2) / noise_var - 0.5 * jnp.sum((theta / prior_std) ** 2)
 
 
 def matrix_products(posterior):
@@ -161,14 +162,14 @@ def accuracy_of_energies(problem, theta):
         posterior.locations,
         posterior.targets,
         prior_std=float(posterior.prior_std),
-        noise_std=float(posterior.noise_std),
+        noise_std=float(posterior.likelihood.noise_std),
         dtype="float64",
     )
     std = diagonal_std(posterior, theta).astype(jnp.float64)
     points = [theta.astype(jnp.float64) + scale * std * _noise(theta.shape) for scale in (0.0, 0.05)]
     space = whole_space(points[0])
     value = jax.jit(lambda density, x: density(x))
-    scale = 1 / float(posterior.noise_std) ** 2
+    scale = 1 / float(posterior.likelihood.noise_std) ** 2
 
     def gram(x):
         params = posterior.layout.unravel(x.astype(jnp.float32))

@@ -13,6 +13,7 @@ from vihmc.config.method import SamplerConfig
 from vihmc.data import build_problem
 from vihmc.diagnostics.convergence import assess
 from vihmc.fit.first_stage import fit_first_stage
+from vihmc.posterior.likelihoods import Gaussian
 from vihmc.posterior.subspace import whole_space
 from vihmc.runs.config import build_config, load_preset
 from vihmc.samplers.third_stage import sample_subspace
@@ -58,7 +59,7 @@ def test_a_posterior_that_is_too_narrow_is_noticed(x64, study, monkeypatch):
 
     def overconfident(posterior, rng_key):
         theta, simulated = simulate(posterior, rng_key)
-        object.__setattr__(simulated, "noise_std", simulated.noise_std / 2)
+        object.__setattr__(simulated, "likelihood", Gaussian(simulated.likelihood.noise_std / 2))
         return theta, simulated
 
     monkeypatch.setattr(study, "simulate", overconfident)
@@ -143,7 +144,7 @@ def test_a_faulty_posterior_disagrees_with_numpyro(x64):
     draws = sample_subspace(posterior, q, whole_space(q.mean), settings, jax.random.key(0)).chains.positions
     values = np.asarray(jax.vmap(jax.vmap(lambda theta: posterior.predict(theta, inputs)[:, 0]))(jnp.asarray(draws)))
     faulty = build_problem(config.problem).posterior
-    object.__setattr__(faulty, "noise_std", 1.2 * faulty.noise_std)
+    object.__setattr__(faulty, "likelihood", Gaussian(1.2 * faulty.likelihood.noise_std))
     other = numpyro_predictions(
         faulty, inputs, jnp.asarray(draws[:4, -1]), num_chains=4, num_warmup=500, num_draws=1000
     )

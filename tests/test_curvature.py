@@ -40,13 +40,13 @@ def test_products_are_those_of_the_jacobian_with_its_weights(x64):
 def test_a_gaussian_posterior_is_standard_normal_in_its_coordinates(x64, linear_gaussian):
     posterior, mean = linear_gaussian.posterior, jnp.asarray(linear_gaussian.mean)
     subspace = Subspace.of([0, 2, 3], mean)
-    whitening = whiten(posterior, subspace, mean, jax.random.key(0), rank=3)
+    whitening = whiten(posterior, subspace, MeanField(mean, jnp.ones_like(mean)), jax.random.key(0), rank=3)
     position = subspace.extract(mean) + jnp.asarray([0.1, -0.2, 0.3])
     coordinates = whitening.to_coordinates(position)
     np.testing.assert_allclose(whitening.to_position(coordinates), position, rtol=1e-5)
     density = whitening.log_density(posterior.restrict(subspace))
     np.testing.assert_allclose(jax.jacrev(jax.grad(density))(coordinates), -np.eye(3), atol=1e-4)
-    few = whiten(posterior, subspace, mean, jax.random.key(0), rank=1)
+    few = whiten(posterior, subspace, MeanField(mean, jnp.ones_like(mean)), jax.random.key(0), rank=1)
     exact = np.linalg.eigvalsh(linear_gaussian.precision_matrix[np.ix_([0, 2, 3], [0, 2, 3])]) * 1.5**2
     left = np.linalg.eigvalsh(-jax.jacrev(jax.grad(few.log_density(posterior.restrict(subspace))))(coordinates))
     np.testing.assert_allclose(np.sort(left), np.sort([1, *exact[:2]]), rtol=1e-3)

@@ -120,7 +120,7 @@ def test_perturbed_maps_are_draws_of_a_linear_posterior(x64, data, request):
 @pytest.mark.parametrize("fault", ["data stay", "prior stays"])
 def test_maps_that_are_not_perturbed_are_noticed(x64, few_data, monkeypatch, fault):
     if fault == "data stay":
-        monkeypatch.setattr(type(few_data.posterior), "perturbed", lambda self, noise: self)
+        monkeypatch.setattr(type(few_data.posterior), "perturbed", lambda self, rng_key, theta: self)
     else:
         monkeypatch.setattr("vihmc.fit.perturbed_map.optimise", lambda *arguments, prior_mean: optimise(*arguments))
     jax.clear_caches()
@@ -152,13 +152,19 @@ def test_the_data_of_an_operator_with_weights_can_be_perturbed(x64):
         model, functions, locations, rng.normal(size=(5, 4)), prior_std=1.0, noise_std=0.3, weights=weights,
         dtype="float64",
     )  # fmt: skip
-    noise = jnp.asarray(rng.normal(size=(5, 4)))
     theta = jnp.asarray(rng.normal(size=posterior.num_params))
+    perturbed = posterior.perturbed(jax.random.key(0), theta)
+    noise = np.asarray(perturbed.targets - posterior.targets)
     misfit = posterior.targets + noise - posterior.predict(theta, posterior.inputs)
     expected = -0.5 * np.sum(weights * misfit**2) / 0.3**2
     other = -0.5 * np.sum(weights * (posterior.targets - posterior.predict(theta, posterior.inputs)) ** 2) / 0.3**2
-    found = posterior.perturbed(noise).log_likelihood(theta) - posterior.log_likelihood(theta)
+    found = perturbed.log_likelihood(theta) - posterior.log_likelihood(theta)
     np.testing.assert_allclose(found, expected - other, rtol=1e-10)
+    # A value that was seen w times has noise of 0.3 / √w: a χ² of 4,000 numbers lies within five of its deviations.
+    keys = jax.random.split(jax.random.key(1), 200)
+    drawn = np.stack([posterior.perturbed(key, theta).targets - posterior.targets for key in keys])
+    scaled = drawn * np.sqrt(np.maximum(weights, 1)) / 0.3
+    assert abs(np.sum(scaled**2) - scaled.size) < 5 * np.sqrt(2 * scaled.size)
 
 
 def test_maps_one_after_the_other_are_those_in_a_batch_and_go_on(x64, linear_gaussian):

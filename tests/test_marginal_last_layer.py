@@ -87,7 +87,7 @@ def exact_log_density(posterior, marginal, theta):
     )(jnp.zeros(integrated.size))
     residual = (posterior.targets - posterior.predict(zeroed, posterior.inputs)).reshape(-1)
     prior_var = jnp.broadcast_to(posterior.prior_std, theta.shape) ** 2
-    noise_var = jnp.broadcast_to(posterior.noise_std, posterior.targets.shape).reshape(-1) ** 2
+    noise_var = jnp.broadcast_to(posterior.likelihood.noise_std, posterior.targets.shape).reshape(-1) ** 2
     covariance = (design * prior_var[integrated]) @ design.T + jnp.diag(noise_var)
     others = np.setdiff1d(np.arange(theta.size), integrated)
     log_prior = -0.5 * jnp.sum(theta[others] ** 2 / prior_var[others] + jnp.log(2 * jnp.pi * prior_var[others]))
@@ -322,7 +322,7 @@ def test_the_curvature_metric_goes_with_a_marginal_layer(posterior):
     """The map is linear and its density that of the positions, whatever the directions are worth."""
     center = 0.3 * jax.random.normal(jax.random.key(8), (posterior.num_params,))
     marginal = MarginalLastLayer.of(posterior, whole_space(center))
-    whitening = whiten(posterior, marginal.below, center, jax.random.key(9), rank=3)
+    whitening = whiten(posterior, marginal.below, MeanField(center, jnp.ones_like(center)), jax.random.key(9), rank=3)
     position = marginal.below.extract(center) + 0.1
     value = jax.jit(whitening.log_density(marginal.log_density()))(whitening.to_coordinates(position))
     np.testing.assert_allclose(value, jax.jit(marginal.log_density())(position), rtol=1e-6)

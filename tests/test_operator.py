@@ -36,7 +36,7 @@ def start(posterior, seed=0):
 def plain_log_density(posterior, theta):
     predicted = posterior.model.apply_pairs(posterior.layout.unravel(theta), posterior.inputs, posterior.locations)
     residual = posterior.targets - predicted
-    return log_normal(theta, std=posterior.prior_std) + log_normal(residual, std=posterior.noise_std)
+    return log_normal(theta, std=posterior.prior_std) + log_normal(residual, std=posterior.likelihood.noise_std)
 
 
 def test_value_and_force_are_those_of_the_plain_likelihood(x64):

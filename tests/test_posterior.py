@@ -66,11 +66,11 @@ def test_one_prior_std_per_leaf_and_one_noise_std_per_output(x64):
         ({"noise_std": "loud"}, "`noise_std` must be a positive number, got 'loud'"),
         (
             {"noise_std": [0.1, 0.2]},
-            r"`noise_std` must be one number or one per output, .* got shape \(2,\)",
+            r"`noise_std` must be one number, one per output, shape \(1,\), or one per observation, .* shape \(2,\)",
         ),
         (
-            {"noise_std": np.full((30, 1), 0.1)},
-            r"`noise_std` must be one number or one per output, .* shape \(30, 1\)",
+            {"noise_std": np.full((29, 1), 0.1)},
+            r"`noise_std` must be .* one per observation, shape \(30, 1\), got shape \(29, 1\)",
         ),
         ({"prior_std": 0}, "`prior_std` must be positive and finite, got 0"),
         ({"prior_std": {"weights": 1.0}}, "One number for each of the leaves weight"),

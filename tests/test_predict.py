@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from vihmc.predict import evaluate, predict
+from vihmc.posterior.likelihoods import Gaussian
+from vihmc.predict import crps_of_samples, evaluate, predict
 
 
 def test_predictive_of_a_linear_model_is_closed_form(precision, linear_gaussian):
@@ -12,7 +13,11 @@ def test_predictive_of_a_linear_model_is_closed_form(precision, linear_gaussian)
     draws = rng.multivariate_normal(linear_gaussian.mean, linear_gaussian.covariance, size=20_000)
     inputs = linear_gaussian.features[:6] * 1.5
     result = predict(
-        linear_gaussian.posterior.predict, jnp.asarray(draws), inputs, noise_std=0.3, quantiles=(0.05, 0.5, 0.95)
+        linear_gaussian.posterior.predict,
+        jnp.asarray(draws),
+        inputs,
+        likelihood=Gaussian(0.3),
+        quantiles=(0.05, 0.5, 0.95),
     )
     mean = inputs @ linear_gaussian.mean
     var = np.einsum("ni,ij,nj->n", inputs, linear_gaussian.covariance, inputs)
@@ -36,7 +41,7 @@ def test_total_quantiles_are_those_of_the_mixture(x64, noise_std):
     draws = np.concatenate([np.linspace(-4, -3, 7), np.linspace(2, 3, 4)])[:, None]
     levels = (0.01, 0.3, 0.63, 0.7, 0.99)
     identity = lambda theta, x: theta[None, :] * x
-    result = predict(identity, jnp.asarray(draws), np.ones((1, 1)), noise_std=noise_std, quantiles=levels)
+    result = predict(identity, jnp.asarray(draws), np.ones((1, 1)), likelihood=Gaussian(noise_std), quantiles=levels)
     for level, found in zip(levels, result.total_quantiles[:, 0, 0], strict=True):
         cdf = lambda y: stats.norm(draws[:, 0], noise_std).cdf(y).mean() - level  # noqa: B023
         exact = optimize.brentq(cdf, -200, 200, xtol=1e-12)
@@ -50,8 +55,8 @@ def test_chunks_never_change_predictions(x64, linear_gaussian):
     draws = jax.random.normal(jax.random.key(0), (37, 5))
     arguments = (linear_gaussian.posterior.predict, draws, linear_gaussian.features)
     truth = linear_gaussian.targets
-    whole = predict(*arguments, noise_std=0.3, truth=truth)
-    parts = predict(*arguments, noise_std=0.3, truth=truth, memory_mb=7 * 37 * 8 / 1e6)
+    whole = predict(*arguments, likelihood=Gaussian(0.3), truth=truth)
+    parts = predict(*arguments, likelihood=Gaussian(0.3), truth=truth, memory_mb=7 * 37 * 8 / 1e6)
     # The search for total quantiles stops when its slowest point has converged, so chunks may stop at different steps.
     for one, other in zip(whole, parts, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5)
@@ -63,17 +68,28 @@ def test_chunks_never_change_predictions(x64, linear_gaussian):
 def test_noise_can_differ_between_outputs(x64):
     both = lambda theta, x: jnp.stack([theta[0] * x, theta[0] * x], axis=1)
     draws = jax.random.normal(jax.random.key(1), (500, 1))
-    result = predict(both, draws, jnp.ones(2), noise_std=jnp.array([0.1, 3.0]))
+    result = predict(both, draws, jnp.ones(2), likelihood=Gaussian(jnp.array([0.1, 3.0])))
     np.testing.assert_allclose(result.total_std[0] ** 2 - result.epistemic_std[0] ** 2, [0.01, 9.0])
     assert np.ptp(result.total_quantiles[:, 0, 1]) > 2 * np.ptp(result.total_quantiles[:, 0, 0])
 
 
-def test_crps_is_that_of_all_pairs_of_draws(x64):
-    draws = np.random.default_rng(0).normal(size=(9, 2))
-    truth = np.array([[0.3], [-2.0]])
-    result = predict(
-        lambda theta, x: theta[:, None] * x, jnp.asarray(draws), np.ones((2, 1)), noise_std=1.0, truth=truth
-    )
-    spread = np.abs(draws[:, None] - draws[None]).sum(axis=(0, 1)) / (9 * 8)
-    exact = np.abs(draws - truth[:, 0]).mean(axis=0) - 0.5 * spread
-    np.testing.assert_allclose(result.crps[:, 0], exact, rtol=1e-12)
+def test_crps_of_samples_is_that_of_all_pairs(x64):
+    samples = np.random.default_rng(0).normal(size=(9, 2))
+    truth = np.array([0.3, -2.0])
+    spread = np.abs(samples[:, None] - samples[None]).sum(axis=(0, 1)) / (9 * 8)
+    exact = np.abs(samples - truth).mean(axis=0) - 0.5 * spread
+    np.testing.assert_allclose(crps_of_samples(samples, truth), exact, rtol=1e-12)
+
+
+def test_scores_are_those_of_an_observation_with_its_noise(x64):
+    # All draws are equal, so the predictive distribution is one Gaussian; a score without the noise would be |y|.
+    draws, truth = jnp.zeros((400, 1)), np.linspace(-3, 3, 50)[:, None]
+    result = predict(lambda theta, x: theta * x, draws, np.ones((50, 1)), likelihood=Gaussian(1.5), truth=truth)
+    law = stats.norm(0, 1.5)
+    z = truth / 1.5
+    crps = 1.5 * (z * (2 * stats.norm.cdf(z) - 1) + 2 * stats.norm.pdf(z) - 1 / np.sqrt(np.pi))
+    np.testing.assert_allclose(result.log_density, law.logpdf(truth), rtol=1e-10)
+    np.testing.assert_allclose(result.pit, law.cdf(truth), rtol=1e-10)
+    np.testing.assert_allclose(result.widths[:, :, 0], np.tile(2 * law.ppf([[0.75], [0.9], [0.975]]), 50), rtol=1e-6)
+    # 2,000 samples: the error of a score is at most 1.5 / sqrt(2000) (|z| < 5 for each of 50).
+    assert np.max(np.abs(result.crps - crps)) < 5 * 1.5 / np.sqrt(2000)

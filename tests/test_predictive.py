@@ -43,7 +43,7 @@ def network(num_observations=40, noise_std=(0.1, 0.4)):
 def brute_force(posterior, mean, inputs, selected, *, weights=None):
     """Variance of every prediction by the inverse of a block of the Gauss-Newton matrix."""
     jacobian = np.asarray(jax.jacobian(lambda theta: posterior.predict(theta, posterior.inputs).ravel())(mean))
-    precision = np.broadcast_to(1 / np.asarray(posterior.noise_std) ** 2, posterior.targets.shape)
+    precision = np.broadcast_to(1 / np.asarray(posterior.likelihood.noise_std) ** 2, posterior.targets.shape)
     precision = precision if weights is None else precision * weights
     matrix = jacobian.T @ (precision.reshape(-1, 1) * jacobian)
     matrix += np.diag(np.broadcast_to(1 / np.asarray(posterior.prior_std) ** 2, mean.shape))

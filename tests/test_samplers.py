@@ -12,7 +12,9 @@ from jax.tree_util import Partial
 from vihmc import InputError, SamplerConfig, Subspace
 from vihmc.diagnostics.convergence import assess
 from vihmc.paper.sine import build
-from vihmc.posterior.mean_field import MeanField
+from vihmc.posterior.likelihoods import Gaussian
+from vihmc.posterior.mean_field import MeanField, prior_of
+from vihmc.posterior.priors import Prior
 from vihmc.posterior.subspace import whole_space
 from vihmc.runs.config import load_preset
 from vihmc.samplers import draw_starts, run_chains, sample
@@ -57,7 +59,7 @@ def sample_linear(linear_gaussian, center_shift=0.0, seed=0, selected=(0, 2, 3, 
     std = 1 / np.sqrt(np.diag(linear_gaussian.precision_matrix))
     config = SamplerConfig(**{"num_chains": 8, "num_draws": 1500, "num_warmup": 500} | settings)
     q = MeanField(center, jnp.asarray(std))
-    starts = draw_starts(jax.random.key(99), "q", num_chains=8, q=q, prior_std=posterior.prior_std)
+    starts = draw_starts(jax.random.key(99), "q", num_chains=8, q=q, prior=prior_of(posterior, like=q))
     result = sample(
         posterior.restrict(subspace, num_shards=config.num_shards),
         subspace.extract(starts),
@@ -97,10 +99,10 @@ def test_draws_have_the_moments_of_the_conditional_posterior(precision, linear_g
 def test_the_moment_test_catches_faults(x64, linear_gaussian, fault):
     faulty = linear_gaussian.posterior
     if fault == "prior forgotten":
-        object.__setattr__(faulty, "prior_std", jnp.asarray(1e6))
+        object.__setattr__(faulty, "prior", Prior(std=1e6).on(faulty.layout, jnp.result_type(float)))
         linear_gaussian.prior_std = 0.2
     else:
-        object.__setattr__(faulty, "noise_std", faulty.noise_std**2)
+        object.__setattr__(faulty, "likelihood", Gaussian(faulty.likelihood.noise_std**2))
     subspace = Subspace.of(np.arange(5), jnp.asarray(linear_gaussian.mean))
     config = SamplerConfig(metric="identity", num_draws=1500, num_warmup=500)
     starts = jnp.tile(subspace.center, (8, 1)) + 0.01 * jax.random.normal(jax.random.key(0), (8, 5))
@@ -256,7 +258,13 @@ def test_slowest_direction_does_not_grow_with_the_dimension():
 def test_starts():
     q = MeanField(jnp.array([1.0, -1.0]), jnp.array([0.1, 0.2]))
     draw = lambda start: np.asarray(
-        draw_starts(jax.random.key(0), start, num_chains=2000, q=q, prior_std=jnp.asarray(3.0))
+        draw_starts(
+            jax.random.key(0),
+            start,
+            num_chains=2000,
+            q=q,
+            prior=MeanField(jnp.zeros(q.mean.shape), jnp.full(q.mean.shape, 3.0)),
+        )
     )
     np.testing.assert_array_equal(draw("q_mean"), np.tile([1.0, -1.0], (2000, 1)))
     np.testing.assert_allclose(draw("q").mean(axis=0), [1, -1], atol=0.03)

@@ -15,7 +15,7 @@ def test_data_and_model_are_the_papers(x64, name, num_params):
     assert x.size == 20
     assert np.all((np.abs(x) >= 0.2) & (np.abs(x) <= 1))
     residual = np.asarray(problem.posterior.targets)[:, 0] - TRUTH[name](x)
-    assert 0.5 < residual.std() / float(problem.posterior.noise_std) < 1.5
+    assert 0.5 < residual.std() / float(problem.posterior.likelihood.noise_std) < 1.5
     assert problem.validation_inputs.shape == (300, 1)
 
 

@@ -27,12 +27,15 @@ def test_gaussian_kl_matches_quadrature(x64):
 
 def test_objectives_put_the_divergence_the_right_way_round(x64):
     q = MeanField(jnp.array([0.5]), jnp.array([0.1]))
-    prior_std = jnp.array(1.0)
+    posterior = Posterior.of(
+        linear_apply, {"weight": np.zeros((1, 1))}, np.ones((2, 1)), np.ones((2, 1)), prior_std=1.0, noise_std=1.0
+    )
     of_q, of_prior = stats.norm(0.5, 0.1), stats.norm(0, 1)
     for objective, first, second in (("elbo", of_q, of_prior), ("published", of_prior, of_q)):
         low, high = first.mean() - 10 * first.std(), first.mean() + 10 * first.std()
         exact = integrate.quad(lambda t: first.pdf(t) * (first.logpdf(t) - second.logpdf(t)), low, high)[0]  # noqa: B023
-        np.testing.assert_allclose(divergence_to_prior(q, prior_std, objective=objective), exact, rtol=1e-7)
+        found = divergence_to_prior(posterior, q, q.mean, objective=objective)
+        np.testing.assert_allclose(found, exact, rtol=1e-7)
 
 
 def test_fit_finds_the_closed_form_optimum(precision, linear_gaussian):

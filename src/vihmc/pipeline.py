@@ -109,7 +109,7 @@ def fit_and_select(
 ) -> tuple[FitResult, Selected]:
     """Run the first two stages; arguments are those of :func:`infer`."""
     key_fit, key_scores, key_selection, _ = _stage_keys(config)
-    with observer.stage("vi", config.num_fit_steps):
+    with observer.stage("vi", config.num_fit_steps(num_scales=posterior.num_scales)):
         fit = journal.once("fit", lambda: fit_first_stage(
             posterior, config, key_fit, initial_params=initial_params, fitted=fitted,
             validation=validation, on_record=observer.on_fit, checkpoints=journal,

@@ -1,12 +1,15 @@
 r"""Stage 4: predictions with error bars, in bounded memory.
 
 .. math::
-    \text{mean} = \frac1S \sum_s F_{\theta_s}(x), \qquad
-    \text{total\_std}^2 = \underbrace{\mathrm{Var}_s[F_{\theta_s}(x)]}_{\text{epistemic\_std}^2} + \text{noise\_std}^2
+    \text{mean} = \frac1S \sum_s E[y \mid f_s, u_s], \qquad
+    \text{total\_std}^2 = \underbrace{\mathrm{Var}_s\, E[y \mid f_s, u_s]}_{\text{epistemic\_std}^2}
+    + \frac1S \sum_s \mathrm{Var}[y \mid f_s, u_s]
 
-Epistemic quantiles are those of the model's draws. Total quantiles are those of an observation, a mixture of one
-Gaussian per draw, found from its distribution function by Newton's method: no noise is drawn. Against a known truth y
-the draws are scored by :math:`\text{crps} = E|F - y| - \tfrac12 E|F - F'|`, unbiased for a finite number of them.
+for the outputs f and the scales u of every draw s. The predictive distribution of an observation is the mixture of one
+likelihood per draw. Its quantiles are found from its distribution function by Newton's method: no noise is drawn; of
+counts and classes they are those of samples. Against observations it is scored point by point: by its log density, by
+its distribution function there (the probability integral transform), and by
+:math:`\text{crps} = E|Y - y| - \tfrac12 E|Y - Y'|`, estimated without bias from samples Y of the mixture.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,25 +23,38 @@ from jax.tree_util import Partial
 from jaxtyping import Array, Float
 
 from vihmc.posterior.density import Posterior
+from vihmc.posterior.likelihoods import Likelihood
 from vihmc.posterior.subspace import Subspace
 from vihmc.types import Inputs, PredictFn, as_pytree_function
 
+BAND_LEVELS = (0.5, 0.8, 0.95)
+"""Central bands whose widths are reported beside the scores."""
 _MAX_ITERATIONS = 60
+_MAX_DOUBLINGS = 40
 _DRAWS_AT_ONCE = 16
 _MEMORY_MB_ROWS, _MEMORY_MB_LOCATIONS = 8.0, 256.0
+_NUM_SAMPLES = 2000
+"""Samples of an observation, at least, from as many draws as there are."""
+_MANY_VALUES, _NUM_FEW = 20_000, 64
+"""Of more values than these, the score has samples of a few draws, which leaves it unbiased, and the widths of bands
+are those of some rows."""
 
 
 class Prediction(NamedTuple):
-    """What the posterior says at each input; arrays have the shape of the model's output.
+    """What the posterior says at each input; arrays have the shape of the observations.
 
     Attributes:
-        mean: Posterior mean.
-        epistemic_std: Std of the model's output: what more data would reduce.
+        mean: Posterior mean; of classes, their probabilities.
+        epistemic_std: Std of what the model expects: what more data would reduce.
         total_std: Std of a new observation: the above and the noise.
         levels: Levels of the quantiles.
-        epistemic_quantiles: Quantiles of the model's output, levels along the first axis.
+        epistemic_quantiles: Quantiles of what the model expects, levels along the first axis.
         total_quantiles: Quantiles of a new observation, levels along the first axis; none if they were not asked for.
-        crps: Continuous ranked probability score of the model's output against the truth, if that was given.
+        log_density: Log predictive density of each observation, if they were given.
+        crps: Continuous ranked probability score of each observation.
+        pit: Predictive distribution function at each observation.
+        widths: Widths of the central bands of :data:`BAND_LEVELS` for a new observation, levels along the first axis;
+            of very many values, those of some rows.
     """
 
     mean: np.ndarray
@@ -47,7 +63,10 @@ class Prediction(NamedTuple):
     levels: np.ndarray
     epistemic_quantiles: np.ndarray
     total_quantiles: np.ndarray
+    log_density: np.ndarray | None = None
     crps: np.ndarray | None = None
+    pit: np.ndarray | None = None
+    widths: np.ndarray | None = None
 
     def transposed(self) -> "Prediction":
         """Swap the two axes of the model's output in every array."""
@@ -64,7 +83,8 @@ def predict(
     draws: Float[Array | np.ndarray, "draws dim"],
     inputs: Inputs,
     *,
-    noise_std: Array | float,
+    likelihood: Likelihood,
+    log_scales: Float[Array, "draws scales"] | None = None,
     quantiles: Sequence[float] = (0.025, 0.5, 0.975),
     observations: bool = True,
     truth: Array | np.ndarray | None = None,
@@ -76,32 +96,41 @@ def predict(
         predict_fn: The model on one position vector; ``subspace.restrict(posterior.predict)`` for selected parameters.
         draws: Position vectors.
         inputs: Where to predict.
-        noise_std: Std of the observation noise, one number or one per output.
+        likelihood: How observations scatter around the model's outputs.
+        log_scales: Logarithms of the learnt scales of every draw; none if all are known.
         quantiles: Levels.
         observations: Whether to find the quantiles of a new observation, the costly part.
-        truth: What the model should say, of the shape of its output, to score it by.
+        truth: Observations at `inputs`, to score the predictions by.
         memory_mb: Bound on the predictions held at a time.
     """
     levels = np.asarray(quantiles)
+    scales = jnp.zeros((len(draws), 0)) if log_scales is None else jnp.asarray(log_scales)
     parts, done = [], 0
     for values in _chunks(predict_fn, draws, inputs, memory_mb=memory_mb):
         length = values.shape[1]
-        part_of_truth = None if truth is None else np.asarray(truth[done : done + length])
-        total_quantiles = np.zeros((0, *values.shape[1:]), values.dtype)
-        if observations:
-            total_quantiles = _observation_quantiles(values, jnp.asarray(noise_std), jnp.asarray(levels))
-        parts.append((*_summarise(np.asarray(values), levels, part_of_truth), np.asarray(total_quantiles)))
+        mixture = Mixture(likelihood, values, scales)
+        expected, variance = _moments(mixture)
+        part = dict(zip(("mean", "std", "quantiles"), _summarise(np.asarray(expected), levels), strict=True))
+        part["noise_var"] = np.asarray(variance)
+        part["total"] = mixture.quantiles(levels if observations else levels[:0])
+        if truth is not None:
+            part |= _score(mixture, np.asarray(truth[done : done + length]), done, num_values_in_all=truth.size)
+        parts.append(part)
         done += length
-    mean, std, quantile, crps, total_quantile = zip(*parts, strict=True)
-    std = np.concatenate(std)
+
+    def joined(name: str, axis: int = 0) -> np.ndarray:
+        return np.concatenate([part[name] for part in parts], axis=axis)
+
+    std = joined("std")
+    scored = {} if truth is None else {name: joined(name, axis=int(name == "widths")) for name in _SCORES}
     return Prediction(
-        np.concatenate(mean),
+        joined("mean"),
         std,
-        np.sqrt(std**2 + np.asarray(noise_std) ** 2).astype(std.dtype),
+        np.sqrt(std**2 + joined("noise_var")).astype(std.dtype),
         levels,
-        np.concatenate(quantile, axis=1),
-        np.concatenate(total_quantile, axis=1),
-        None if truth is None else np.concatenate(crps),
+        joined("quantiles", axis=1),
+        joined("total", axis=1),
+        **scored,
     )
 
 
@@ -117,12 +146,13 @@ def predict_posterior(
     truth: Array | np.ndarray | None = None,
     memory_mb: float | None = None,
 ) -> Prediction:
-    """Average a posterior's model over draws of its selected parameters; arguments as for :func:`predict`.
+    """Average a posterior's model over draws of its selected parameters and scales; arguments as for :func:`predict`.
 
     The fields of an operator are those at `locations`, or at the training locations if none are given.
     """
     settings: dict[str, Any] = {
-        "noise_std": posterior.noise_std,
+        "likelihood": posterior.likelihood.at_new_inputs(),
+        "log_scales": scales_of(posterior, subspace, draws),
         "quantiles": quantiles,
         "observations": observations,
     }
@@ -133,6 +163,20 @@ def predict_posterior(
         return predict(rows.predict_fn, draws, rows.rows, truth=truth, **settings)
     flipped = None if truth is None else np.asarray(truth).T
     return predict(rows.predict_fn, draws, rows.rows, truth=flipped, **settings).transposed()
+
+
+def scales_of(
+    posterior: Posterior, subspace: Subspace, draws: Float[Array | np.ndarray, "draws dim"]
+) -> Float[Array, "draws scales"]:
+    """Logarithms of the likelihood's learnt scales of every draw."""
+    if not posterior.likelihood.num_scales:
+        return jnp.zeros((len(draws), 0))
+    return _scales_of(posterior, subspace, jnp.asarray(draws))
+
+
+@jax.jit
+def _scales_of(posterior: Posterior, subspace: Subspace, draws: Array) -> Array:
+    return jax.lax.map(lambda draw: posterior.scales(subspace.embed(draw)).likelihood, draws)
 
 
 def evaluate(
@@ -170,10 +214,115 @@ def _predict_all(predict_fn: Partial, draws: Array, inputs: Inputs) -> Array:
     return jax.lax.map(lambda draw: predict_fn(draw, inputs), draws, batch_size=min(_DRAWS_AT_ONCE, len(draws)))
 
 
-def _summarise(
-    values: np.ndarray, levels: np.ndarray, truth: np.ndarray | None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
-    """Mean, std, quantiles and score over the first axis."""
+class Mixture(NamedTuple):
+    """The predictive distribution at some inputs: one likelihood per draw, with equal weights.
+
+    Attributes:
+        likelihood: Of observations.
+        outputs: Of the model, draws along the first axis.
+        log_scales: Learnt scales of each draw.
+    """
+
+    likelihood: Likelihood
+    outputs: Float[Array, "draws *outputs"]
+    log_scales: Float[Array, "draws scales"]
+
+    def quantiles(self, levels: Sequence[float] | np.ndarray) -> np.ndarray:
+        """Quantiles of an observation, levels along the first axis."""
+        if not len(levels):
+            return np.zeros((0, *jax.eval_shape(_moments, self)[1].shape))
+        if self.likelihood.is_discrete:
+            return np.quantile(self.samples(), levels, axis=0, method="inverted_cdf")
+        return np.asarray(_observation_quantiles(self, jnp.asarray(levels)))
+
+    def samples(self, start: int = 0, *, at_least: int = _NUM_SAMPLES) -> np.ndarray:
+        """Observations, as many of every draw; those of a row depend on its number alone, the first being `start`."""
+        each = -(-at_least // len(self.outputs))
+        drawn = np.asarray(_sample(self, jnp.asarray(start), each))
+        return np.moveaxis(drawn.reshape(len(drawn), -1, *drawn.shape[3:]), 1, 0)
+
+    def thinned(self, count: int) -> "Mixture":
+        """Some of the draws, evenly spread."""
+        index = np.linspace(0, len(self.outputs) - 1, count).round().astype(int)
+        return self._replace(outputs=self.outputs[index], log_scales=self.log_scales[index])
+
+
+def _over_draws(mixture: Mixture, function: Any) -> Array:
+    return jax.vmap(function)(mixture.outputs, mixture.log_scales.astype(mixture.outputs.dtype))
+
+
+@jax.jit
+def _moments(mixture: Mixture) -> tuple[Array, Array]:
+    """Expected observation of every draw, and the mean variance around it."""
+    likelihood = mixture.likelihood
+    variance = _over_draws(mixture, likelihood.variance)
+    return _over_draws(mixture, likelihood.mean), jnp.mean(variance, axis=0)
+
+
+@partial(jax.jit, static_argnums=2)
+def _sample(mixture: Mixture, start: Array, each: int) -> Array:
+    """Observations: (row, times, draw, …)."""
+    log_scales = mixture.log_scales.astype(mixture.outputs.dtype)
+
+    def of_row(number: Array, outputs: Array) -> Array:
+        keys = jax.random.split(jax.random.fold_in(jax.random.key(0), number), (each, len(outputs)))
+        return jax.vmap(lambda some: jax.vmap(mixture.likelihood.sample)(some, outputs, log_scales))(keys)
+
+    rows = jnp.moveaxis(mixture.outputs, 1, 0)
+    return jax.vmap(of_row)(start + jnp.arange(len(rows)), rows)
+
+
+_SCORES = ("log_density", "crps", "pit", "widths")
+
+
+def _score(mixture: Mixture, truth: np.ndarray, start: int, *, num_values_in_all: int) -> dict[str, np.ndarray]:
+    """Scores of every observation of a chunk whose first row has the number `start`."""
+    few = mixture.thinned(min(_NUM_FEW, len(mixture.outputs)))
+    # The mean score of many values needs few samples of each.
+    samples = few.samples(start, at_least=1) if num_values_in_all > _MANY_VALUES else mixture.samples(start)
+    log_density, pit = _at_truth(mixture, jnp.asarray(truth, mixture.outputs.dtype))
+    if pit is None:
+        pit = ((samples < truth).mean(axis=0) + (samples <= truth).mean(axis=0)) / 2
+    per_row = max(1, int(np.prod(mixture.outputs.shape[2:])))
+    every = max(1, -(-num_values_in_all // max(_MANY_VALUES, per_row)))
+    rows = np.arange((-start) % every, mixture.outputs.shape[1], every)
+    some = mixture._replace(outputs=mixture.outputs[:, rows])
+    ends = [(1 + sign * level) / 2 for level in BAND_LEVELS for sign in (-1, 1)]
+    found = some.quantiles(ends) if len(rows) else np.zeros((len(ends), *samples.shape[1:]))[:, rows]
+    return {
+        "log_density": np.asarray(log_density),
+        "crps": crps_of_samples(samples, truth),
+        "pit": np.asarray(pit),
+        "widths": found[1::2] - found[::2],
+    }
+
+
+@jax.jit
+def _at_truth(mixture: Mixture, truth: Array) -> tuple[Array, Array | None]:
+    """Log density and distribution function of the mixture."""
+    likelihood = mixture.likelihood
+    of_draws = _over_draws(mixture, partial(likelihood.log_prob, truth))
+    log_density = jax.scipy.special.logsumexp(of_draws, axis=0) - jnp.log(len(of_draws))
+    if likelihood.is_discrete:
+        return log_density, None
+    return log_density, jnp.mean(_over_draws(mixture, partial(likelihood.cdf, truth)), axis=0)
+
+
+def crps_of_samples(samples: Float[np.ndarray, "samples *values"], truth: np.ndarray) -> np.ndarray:
+    """Unbiased estimate of the continuous ranked probability score from independent samples."""
+    ordered = np.array(np.moveaxis(samples, 0, -1), order="C")
+    # NumPy's sort along contiguous memory is ten times faster than XLA's.
+    ordered.sort(axis=-1)
+    count = ordered.shape[-1]
+    # The mean absolute difference of two samples is a weighted sum of the sorted ones.
+    weights = (2 * np.arange(1, count + 1) - count - 1) / (count * max(count - 1, 1))
+    half_spread = ordered @ weights.astype(ordered.dtype)
+    ordered -= np.asarray(truth)[..., None].astype(ordered.dtype)
+    return np.abs(ordered, out=ordered).mean(axis=-1) - half_spread
+
+
+def _summarise(values: np.ndarray, levels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Mean, std and quantiles over the first axis."""
     # Sorted once, draws last: NumPy's sort along contiguous memory is ten times faster than XLA's.
     values = np.array(np.moveaxis(values, 0, -1), order="C")
     values.sort(axis=-1)
@@ -185,35 +334,38 @@ def _summarise(
     above = np.minimum(below + 1, num_draws - 1)
     share = (place - below).astype(values.dtype)
     quantiles = np.moveaxis(values[..., below] * (1 - share) + values[..., above] * share, -1, 0)
-    if truth is None:
-        return mean, std, quantiles, None
-    # The mean absolute difference of two draws is a weighted sum of the sorted ones.
-    weights = (2 * np.arange(1, num_draws + 1) - num_draws - 1) / (num_draws * max(num_draws - 1, 1))
-    half_spread = values @ weights.astype(values.dtype)
-    values -= truth[..., None].astype(values.dtype)
-    return mean, std, quantiles, np.abs(values, out=values).mean(axis=-1) - half_spread
+    return mean, std, quantiles
 
 
 @jax.jit
-def _observation_quantiles(values: Array, noise_std: Array, levels: Array) -> Array:
-    return jax.lax.map(partial(_mixture_quantile, values, noise_std), levels)
+def _observation_quantiles(mixture: Mixture, levels: Array) -> Array:
+    return jax.lax.map(partial(_mixture_quantile, mixture), levels)
 
 
-def _mixture_quantile(values: Array, noise_std: Array, level: Array) -> Array:
-    """Quantile of the equal mixture of N(value, noise_std²) over draws: Newton, selected inside a shrinking bracket."""
-    # The quantile of every component, hence that of the mixture, lies between these two.
-    z = jax.scipy.stats.norm.ppf(level)
-    tolerance = max(1e-8, 100 * float(jnp.finfo(values.dtype).eps))  # on the level; a mean of many is no better
-    low, high = values.min(axis=0) + noise_std * z, values.max(axis=0) + noise_std * z
-    first = jnp.clip(values.mean(axis=0) + z * jnp.sqrt(values.var(axis=0) + noise_std**2), low, high)
+def _mixture_quantile(mixture: Mixture, level: Array) -> Array:
+    """Quantile of the mixture: Newton, kept inside a shrinking bracket."""
+    likelihood, dtype = mixture.likelihood, mixture.outputs.dtype
+    level = level.astype(dtype)
+    tolerance = max(1e-8, 100 * float(jnp.finfo(dtype).eps))  # on the level; a mean of many is no better
+
+    def cdf(values: Array) -> Array:
+        return jnp.mean(_over_draws(mixture, partial(likelihood.cdf, values)), axis=0)
+
+    def density(values: Array) -> Array:
+        return jnp.mean(jnp.exp(_over_draws(mixture, partial(likelihood.log_prob, values))), axis=0)
+
+    expected, noise_var = _moments(mixture)
+    center, spread = expected.mean(axis=0), jnp.sqrt(expected.var(axis=0) + noise_var)
+    # Heavy tails may have no variance: then the bracket grows from the spread of the centres and their precision.
+    spread = jnp.where(jnp.isfinite(spread), spread, expected.std(axis=0) + jnp.abs(center) + 1)
+    low, high = _bracket(cdf, center, spread, level)
+    first = jnp.clip(center + jax.scipy.special.ndtri(level) * spread, low, high)
 
     def improve(carry: _Search) -> _Search:
-        scaled = (carry.guess - values) / noise_std
-        excess = jnp.mean(jax.scipy.stats.norm.cdf(scaled), axis=0) - level
-        slope = jnp.mean(jax.scipy.stats.norm.pdf(scaled), axis=0) / noise_std
+        excess = cdf(carry.guess) - level
         low = jnp.where(excess < 0, carry.guess, carry.low)
         high = jnp.where(excess < 0, carry.high, carry.guess)
-        newton = carry.guess - excess / slope
+        newton = carry.guess - excess / density(carry.guess)
         inside = (low <= newton) & (newton <= high)
         guess = jnp.where(inside, newton, (low + high) / 2)
         # Where the distribution function is flat a last step could still go far.
@@ -225,6 +377,22 @@ def _mixture_quantile(values: Array, noise_std: Array, level: Array) -> Array:
 
     start = _Search(low, high, first, jnp.ones_like(level), jnp.asarray(0))
     return jax.lax.while_loop(unfinished, improve, start).guess
+
+
+def _bracket(cdf: Any, center: Array, spread: Array, level: Array) -> tuple[Array, Array]:
+    """Values below and above the quantile, by doubling the distance from the centre."""
+
+    def is_outside(carry: tuple[Array, Array, Array, Array]) -> Array:
+        low, high, _, count = carry
+        return (jnp.any(cdf(low) > level) | jnp.any(cdf(high) < level)) & (count < _MAX_DOUBLINGS)
+
+    def widen(carry: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
+        _, _, width, count = carry
+        return center - 2 * width, center + 2 * width, 2 * width, count + 1
+
+    start = (center - 4 * spread, center + 4 * spread, 4 * spread, jnp.asarray(0))
+    low, high, *_ = jax.lax.while_loop(is_outside, widen, start)
+    return low, high
 
 
 class _Search(NamedTuple):

@@ -216,14 +216,19 @@ class MethodConfig(Settings):
     """The method, on any posterior."""
 
     seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(0, description="Random seed of everything but the data.")
-    first_stage: Literal["vi", "laplace"] = Field(
-        "vi", description="Mean-field VI; or a MAP of `vi.map_steps` steps and the Gauss–Newton diagonal there."
+    first_stage: Literal["auto", "vi", "laplace"] = Field(
+        "auto",
+        description="'vi' is mean-field VI; 'laplace' a MAP of `vi.map_steps` steps and the Gauss–Newton diagonal "
+        "there. 'auto' is 'laplace' where scales are learnt, which VI gets wrong, else 'vi'.",
     )
     vi: VIConfig = VIConfig()
     selection: SelectionConfig = SelectionConfig()
     hmc: SamplerConfig = SamplerConfig()
 
-    @property
-    def num_fit_steps(self) -> int:
+    def uses_laplace(self, *, num_scales: int) -> bool:
+        """Whether the first stage is Laplace, given how many scales are learnt."""
+        return num_scales > 0 if self.first_stage == "auto" else self.first_stage == "laplace"
+
+    def num_fit_steps(self, *, num_scales: int) -> int:
         """Steps of the first stage."""
-        return self.vi.map_steps + (self.vi.num_steps if self.first_stage == "vi" else 0)
+        return self.vi.map_steps + (0 if self.uses_laplace(num_scales=num_scales) else self.vi.num_steps)

@@ -30,11 +30,28 @@ class Simulated(NamedTuple):
 def simulate(posterior: Posterior, rng_key: Key, *, theta: Vector | None = None) -> Simulated:
     """Draw parameters, unless they are given, and targets at the inputs of `posterior`."""
     key_theta, key_noise = jax.random.split(rng_key)
-    dtype = posterior.targets.dtype
     if theta is None:
-        theta = posterior.prior_std * jax.random.normal(key_theta, (posterior.num_params,), dtype)
-    noise = posterior.noise_std * jax.random.normal(key_noise, posterior.targets.shape, dtype)
-    return Simulated(theta, posterior.with_targets(posterior.predict(theta, posterior.inputs) + noise))
+        theta = draw_from_prior(posterior, key_theta)
+    outputs = posterior.predict(theta, posterior.inputs)
+    targets = posterior.likelihood.sample(key_noise, outputs, posterior.scales(theta).likelihood)
+    return Simulated(theta, posterior.with_targets(targets))
+
+
+def draw_from_prior(posterior: Posterior, rng_key: Key) -> Vector:
+    """Draw scales from their hyperprior and weights given them."""
+    dtype, parts = posterior.targets.dtype, (posterior.likelihood, posterior.prior)
+    medians = [getattr(part, "medians") for part in parts if part.num_scales]  # noqa: B009, scales are half-Cauchy
+    key_weights, key_scales = jax.random.split(rng_key)
+    log_scales = jnp.zeros(0, dtype)
+    if medians:
+        # The tangent of a uniform angle is half-Cauchy.
+        median = jnp.concatenate(medians)
+        angles = 0.5 * jnp.pi * jax.random.uniform(key_scales, median.shape, median.dtype)
+        log_scales = jnp.log(median * jnp.tan(angles)).astype(dtype)
+    theta = jnp.concatenate([jnp.zeros(posterior.num_params, dtype), log_scales])
+    known = posterior.given_scales(theta)
+    noise = jax.random.normal(key_weights if medians else rng_key, (posterior.num_params,), dtype)
+    return jnp.concatenate([known.prior.mean + known.prior_std * noise, log_scales]).astype(dtype)
 
 
 def ranks(draws: Float[np.ndarray, "draws *quantity"], truth: Float[Array | np.ndarray, "*quantity"]) -> np.ndarray:

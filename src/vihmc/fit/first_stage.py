@@ -18,7 +18,7 @@ def fit_first_stage(
     fitted: FitResult | None = None,
     **others: Any,
 ) -> FitResult:
-    """Fit as `config.first_stage` says; `others` are further arguments of :func:`vihmc.fit.vi.fit`.
+    """Fit by VI or Laplace, as `config.first_stage` says; `others` are further arguments of :func:`vihmc.fit.vi.fit`.
 
     Args:
         posterior: What to approximate.
@@ -30,6 +30,6 @@ def fit_first_stage(
     """
     if fitted is not None:
         return reassess(fitted, posterior, config.vi, rng_key)
-    fit = laplace.fit if config.first_stage == "laplace" else vi.fit
+    fit = laplace.fit if config.uses_laplace(num_scales=posterior.num_scales) else vi.fit
     initial_mean = None if initial_params is None else posterior.layout.ravel(initial_params)
     return fit(posterior, config.vi, rng_key, initial_mean=initial_mean, **others)

@@ -2,11 +2,12 @@ r"""Stage 1 without a fit of the spread: a mode of the posterior, and the curvat
 
 .. math::
     \mu = \arg\max_\theta\ \log p(D \mid \theta) + \log p(\theta), \qquad
-    \sigma_i^{-2} = \text{prior\_std}_i^{-2} + \sum_j w_j J_{ji}^2 / \text{noise\_std}_j^2
+    \sigma_i^{-2} = \text{prior\_std}_i^{-2} + \sum_j w_j P_j J_{ji}^2
 
-The diagonal of the Gauss–Newton matrix is the sum of squares that the sensitivities are made of. Nothing is random but
-the start of the optimisation and its batches, and nothing can collapse: a parameter that the data say nothing about has
-the std of the prior, and its mean stays where the others leave it.
+P is the precision of the outputs, one over the noise variance. Learnt scales maximise the evidence at the mode
+(:mod:`vihmc.fit.evidence`). The diagonal of the Gauss–Newton matrix is the sum of squares that the sensitivities are
+made of. Nothing is random but the start of the optimisation and its batches, and nothing can collapse: a parameter that
+the data say nothing about has the std of the prior, and its mean stays where the others leave it.
 """
 
 from collections.abc import Callable
@@ -17,11 +18,11 @@ from vihmc.checkpointing import Checkpoints
 from vihmc.config.method import VIConfig
 from vihmc.errors import InputError
 from vihmc.fit.convergence import has_converged
+from vihmc.fit.evidence import with_spread_of_scales
 from vihmc.fit.map import maximum_a_posteriori, start_of
 from vihmc.fit.result import FitHistory, FitInfo, FitResult, find_bounds, find_errors, split_keys
 from vihmc.posterior.checks import Validation
 from vihmc.posterior.density import Posterior
-from vihmc.posterior.gauss_newton import diagonal_std
 from vihmc.posterior.mean_field import MeanField
 from vihmc.types import Key, Vector
 
@@ -50,11 +51,12 @@ def fit(
         on_record=None if on_record is None else lambda done, loss: on_record(done, FitInfo(loss)),
         checkpoints=checkpoints,
     )
-    q = MeanField(found.theta, diagonal_std(posterior, found.theta, kl_weight=config.kl_weight))
+    q = MeanField(found.theta, with_spread_of_scales(posterior, found.theta, kl_weight=config.kl_weight))
     elbo, elbo_of_prior = find_bounds(posterior, q, config, key_bound)
     history = FitHistory(*found.records.T)
     return FitResult(
         q=q,
+        mode=found.theta,
         history=history._replace(step=history.step.astype(int)),
         elbo=elbo,
         elbo_of_prior=elbo_of_prior,

@@ -13,14 +13,19 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.typing import ArrayLike
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 from vihmc.checkpointing import Checkpoints, run_loop
 from vihmc.config.method import VIConfig
 from vihmc.errors import InputError
+from vihmc.fit.evidence import hold_out, update_scales
 from vihmc.fit.optimizers import for_mean
 from vihmc.posterior.density import Posterior
 from vihmc.types import Key, Vector
+
+_NUM_UPDATES = 20
+"""Updates of the learnt scales on the way to a mode."""
+_STREAM_HELD_OUT = 2**31
 
 
 class MapState(NamedTuple):
@@ -45,6 +50,8 @@ def maximum_a_posteriori(
 ) -> MapState:
     """Optimise for `map_steps` steps of the configured optimiser with a cosine learning rate.
 
+    Learnt scales are held while the weights move, and updated by the evidence every now and then.
+
     Args:
         posterior: What to maximise.
         theta: Where to start.
@@ -54,12 +61,17 @@ def maximum_a_posteriori(
         on_record: Called with the number of steps done and the mean loss since the last call.
         checkpoints: Where to go on from.
     """
+    division = hold_out(posterior, jax.random.fold_in(rng_key, _STREAM_HELD_OUT))
+    # At the end of a chunk, whose ends are the same for every run.
+    update_every = config.record_every * max(1, config.map_steps // (config.record_every * _NUM_UPDATES))
 
     def advance(state: MapState) -> MapState:
         count = min(config.record_every, config.map_steps - state.num_steps)
         carry = (state.theta, state.optimizer)
-        (theta, optimizer), loss = optimise(config, carry, posterior, rng_key, state.num_steps, count)
+        (theta, optimizer), loss = optimise(config, carry, division.fitted, rng_key, state.num_steps, count)
         check_loss(loss, state.num_steps + count, config)
+        if (state.num_steps + count) % update_every == 0:
+            theta = update_scales(division, theta, jax.random.fold_in(rng_key, state.num_steps + count))
         num_steps, found = state.num_steps + count, (math.nan, math.nan) if errors is None else errors(theta)
         rate = config.learning_rate * float(jnp.asarray(_decay(config)(num_steps)))
         record = np.array([[num_steps, float(loss), rate, *map(float, found)]])
@@ -73,7 +85,7 @@ def maximum_a_posteriori(
     )
 
 
-def start_of(posterior: Posterior, config: VIConfig, rng_key: Key, initial_mean: Vector | None) -> Vector:
+def start_of(posterior: Posterior, config: VIConfig, rng_key: Key, initial_mean: Vector | None) -> Float[Array, " dim"]:
     """Where a fit starts: at `initial_mean`, or at small random numbers.
 
     Raises:
@@ -82,7 +94,7 @@ def start_of(posterior: Posterior, config: VIConfig, rng_key: Key, initial_mean:
     if initial_mean is None:
         noise = jax.random.normal(rng_key, (posterior.num_params,), posterior.targets.dtype)
         initial_mean = config.initial_mean_std * noise
-    theta = initial_mean.astype(posterior.targets.dtype)
+    theta = posterior.with_initial_scales(initial_mean.astype(posterior.targets.dtype))
     _check_finite(posterior, theta)
     return theta
 
@@ -136,6 +148,7 @@ def optimise(
         key = jax.random.fold_in(rng_key, start + offset)
         batch = posterior.minibatch(key, batch_size=config.batch_size, num_locations=config.num_locations)
         loss, gradient = jax.value_and_grad(negative_log_density)(theta, batch)
+        gradient = gradient.at[posterior.num_params :].set(0)
         direction, moments = optimizer.update(gradient, moments)
         rate = jnp.asarray(config.learning_rate * decay(start + offset), theta.dtype)
         return theta - rate * jnp.asarray(direction), moments, total + loss

@@ -6,7 +6,7 @@ decomposition, so that all directions of a layer learn at one pace; vectors and 
 Optax's.
 """
 
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -31,17 +31,21 @@ def for_mean(config: VIConfig, layout: ParamLayout) -> optax.GradientTransformat
 def _muon(config: VIConfig, layout: ParamLayout) -> optax.GradientTransformation:
     on_tree = contrib.muon(learning_rate=-1.0, adam_b2=config.second_moment_decay)
 
+    def split(vector: Any) -> Any:
+        return layout.unravel(vector), vector[layout.size :]
+
     def init(params: Any) -> Any:
         def narrow(leaf: Array) -> Array:
             # Constants that Optax makes are as wide as floats can be, and would make the whole update so.
             return leaf.astype(params.dtype) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
 
-        return jax.tree.map(narrow, on_tree.init(layout.unravel(params)))
+        return jax.tree.map(narrow, on_tree.init(split(params)))
 
     def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
-        tree = layout.unravel(updates)
+        tree = split(updates)
         # The last argument is asked for by a weight decay of zero, and does not matter.
         direction, state = on_tree.update(tree, state, tree)
-        return layout.ravel(direction).astype(updates.dtype), state
+        weights, scales = cast("tuple[Any, Array]", direction)
+        return jnp.concatenate([layout.ravel(weights), scales]).astype(updates.dtype), state
 
     return optax.GradientTransformation(init, update)

@@ -104,9 +104,10 @@ def frozen_values(
     if not subspace.differs_per_chain(sampler.frozen):
         return None
     with observer.stage("frozen", sampler.num_chains):
-        return draw_perturbed_maps(
-            posterior,
-            q,
+        # Learnt scales are always sampled: the optimisations have them at the mean of q.
+        found = draw_perturbed_maps(
+            posterior.given_scales(q.mean),
+            q.first(posterior.num_params),
             config.vi,
             jax.random.fold_in(rng_key, _STREAM_PERTURBED),
             num_chains=sampler.num_chains,
@@ -114,6 +115,8 @@ def frozen_values(
             on_chain=observer.on_chain,
             checkpoints=checkpoints,
         )
+    scales = q.mean[posterior.num_params :]
+    return jnp.concatenate([found, jnp.broadcast_to(scales, (len(found), len(scales)))], axis=1)
 
 
 @partial(jax.jit, static_argnums=0)
@@ -121,14 +124,9 @@ def _optimise_perturbed(config: VIConfig, posterior: Posterior, starts: Array, k
     def one(start: Vector, key: Key) -> tuple[Vector, Array]:
         key_prior, key_noise, key_batches = jax.random.split(key, 3)
         prior_mean = (posterior.prior_std * jax.random.normal(key_prior, start.shape, start.dtype)).astype(start.dtype)
-        noise = posterior.noise_std * jax.random.normal(key_noise, posterior.targets.shape, posterior.targets.dtype)
-        if posterior.weights is not None:
-            # A value that was seen w times is known √w times as well; one that never was does not count.
-            noise = noise / jnp.sqrt(jnp.where(posterior.weights > 0, posterior.weights, 1))
         carry = (start, for_mean(config, posterior.layout).init(start))
-        (theta, _), loss = optimise(
-            config, carry, posterior.perturbed(noise), key_batches, 0, config.map_steps, prior_mean=prior_mean
-        )
+        perturbed = posterior.perturbed(key_noise, start)
+        (theta, _), loss = optimise(config, carry, perturbed, key_batches, 0, config.map_steps, prior_mean=prior_mean)
         return theta, loss
 
     if len(starts) == 1:

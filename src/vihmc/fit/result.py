@@ -13,7 +13,7 @@ from vihmc.config.method import VIConfig
 from vihmc.posterior.checks import Validation
 from vihmc.posterior.density import Posterior
 from vihmc.posterior.mean_field import Bound, MeanField, estimate_elbo, prior_of
-from vihmc.types import Key
+from vihmc.types import Key, Vector
 
 
 class FitInfo(NamedTuple):
@@ -39,6 +39,7 @@ class FitResult:
 
     Attributes:
         q: The fitted Gaussians.
+        mode: The MAP estimate, where the mean of q started; with Laplace, that mean.
         history: Loss and errors along the way.
         elbo: The bound at the end, whatever the objective was.
         elbo_of_prior: The same bound for q = prior; a fit below it has learnt nothing.
@@ -48,6 +49,7 @@ class FitResult:
     """
 
     q: MeanField
+    mode: Vector
     history: FitHistory
     elbo: Bound
     elbo_of_prior: Bound
@@ -117,7 +119,10 @@ def find_errors(posterior: Posterior, mean: Array, validation: Validation | None
     """Mean square error of the prediction at the mean of q, on training and on validation data."""
 
     def error(data: Validation) -> Array:
-        return jnp.average((posterior.predict(mean, data.inputs) - data.targets) ** 2, weights=data.weights)
+        outputs, log_scales = posterior.predict(mean, data.inputs), posterior.scales(mean).likelihood
+        return jnp.average(
+            posterior.likelihood.residual(jnp.asarray(data.targets), outputs, log_scales) ** 2, weights=data.weights
+        )
 
     training = error(Validation(posterior.inputs, posterior.targets, posterior.weights))
     return training, jnp.full_like(training, jnp.nan) if validation is None else error(validation)

@@ -26,12 +26,12 @@ from vihmc.checkpointing import Checkpoints, run_loop
 from vihmc.config.method import VIConfig
 from vihmc.errors import InputError
 from vihmc.fit.convergence import has_converged
+from vihmc.fit.evidence import with_spread_of_scales
 from vihmc.fit.map import check_loss, maximum_a_posteriori, start_of
 from vihmc.fit.optimizers import for_mean, for_spread
 from vihmc.fit.result import FitHistory, FitInfo, FitResult, find_bounds, find_errors, split_keys
 from vihmc.posterior.checks import Validation
 from vihmc.posterior.density import Posterior
-from vihmc.posterior.gauss_newton import diagonal_std
 from vihmc.posterior.layout import ParamLayout
 from vihmc.posterior.mean_field import MeanField, divergence_to_prior
 from vihmc.types import Key, Vector
@@ -50,6 +50,8 @@ class VICheckpoint(NamedTuple):
     """All that a fit needs to go on from where it was, but its settings and its data."""
 
     state: VIState
+    mode: Array
+    """Where the mean started."""
     records: np.ndarray
     """One row per record, columns as in :class:`FitHistory`."""
 
@@ -82,9 +84,13 @@ def step(
 
     def loss_fn(variational: tuple[Array, Array]) -> Array:
         q = _as_mean_field(*variational)
-        log_likelihood = jax.vmap(lambda eps: posterior.log_likelihood(q.mean + q.std * eps, batch))(noise)
-        divergence = divergence_to_prior(q, posterior.prior_std, objective=config.objective)
-        return config.kl_weight * divergence - jnp.mean(log_likelihood)
+
+        def loss_of(eps: Array) -> Array:
+            theta = q.mean + q.std * eps
+            divergence = divergence_to_prior(posterior, q, theta, objective=config.objective)
+            return config.kl_weight * divergence - posterior.log_likelihood(theta, batch)
+
+        return jnp.mean(jax.vmap(loss_of)(noise))
 
     loss, (mean_gradient, std_gradient) = jax.value_and_grad(loss_fn)((state.mean, state.raw_std))
     mean_direction, mean_moments = for_mean(config, posterior.layout).update(mean_gradient, state.optimizer[0])
@@ -118,12 +124,14 @@ def fit(
         checkpoints: Where to go on from, if the same fit was begun before; the result is that of one never interrupted.
     """
     _check_sizes(posterior, config)
+    if config.objective == "published" and posterior.num_scales:
+        raise InputError("`vi.objective` must be 'elbo' where scales are learnt, got 'published'.")
     checkpoints = checkpoints or Checkpoints()
     key_start, key_steps, key_bound = split_keys(rng_key)
     checked = None if validation is None else posterior.check_validation(validation)
-    nowhere = jnp.zeros(posterior.num_params, posterior.targets.dtype)
+    nowhere = jnp.zeros(posterior.dim, posterior.targets.dtype)
     no_records = np.zeros((0, len(FitHistory._fields)))
-    start = VICheckpoint(init(nowhere, 1.0, posterior.layout, config), no_records)
+    start = VICheckpoint(init(nowhere, 1.0, posterior.layout, config), nowhere, no_records)
     if checkpoints.recall("vi", start) is None:
         mean = start_of(posterior, config, key_start, initial_mean)
         if config.map_steps:
@@ -133,8 +141,8 @@ def fit(
             mean = mode.theta
         std = config.initial_std
         if std == "curvature":
-            std = diagonal_std(posterior, mean, kl_weight=config.kl_weight)
-        start = VICheckpoint(init(mean, std, posterior.layout, config), no_records)
+            std = with_spread_of_scales(posterior, mean, kl_weight=config.kl_weight)
+        start = VICheckpoint(init(mean, std, posterior.layout, config), mean, no_records)
 
     def advance(now: VICheckpoint) -> VICheckpoint:
         count = min(config.record_every, config.num_steps - int(now.state.num_steps))
@@ -146,7 +154,7 @@ def fit(
         record = np.array([[num_steps, float(loss), rate, *map(float, errors)]])
         if on_record is not None:
             on_record(config.map_steps + num_steps, FitInfo(loss))
-        return VICheckpoint(state, np.concatenate([now.records, record]))
+        return now._replace(state=state, records=np.concatenate([now.records, record]))
 
     end = run_loop(
         checkpoints, "vi", start, is_done=lambda now: int(now.state.num_steps) >= config.num_steps, advance=advance
@@ -156,6 +164,7 @@ def fit(
     elbo, elbo_of_prior = find_bounds(posterior, q, config, key_bound)
     return FitResult(
         q=q,
+        mode=end.mode,
         history=history._replace(step=history.step.astype(int)),
         elbo=elbo,
         elbo_of_prior=elbo_of_prior,

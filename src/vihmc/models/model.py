@@ -76,4 +76,4 @@ class HasUnits(Protocol):
 
     network: Any
     inputs: Scaling
-    targets: Scaling
+    targets: Scaling | None

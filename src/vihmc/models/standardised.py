@@ -9,6 +9,7 @@ predictions stay in the units that they came in.
 
 from dataclasses import dataclass
 
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from vihmc.models.features import Scaling
@@ -23,12 +24,14 @@ class Standardised:
     Attributes:
         network: The network in the middle.
         inputs: What makes inputs of size one.
-        targets: What makes targets of size one.
+        targets: What makes targets of size one; None where they have no units, such as labels and counts.
+        num_log_stds: How many of the last outputs are logarithms of stds of the others.
     """
 
     network: MLP
     inputs: Scaling
-    targets: Scaling
+    targets: Scaling | None
+    num_log_stds: int = 0
 
     def init(self, rng_key: Key) -> Params:
         """Draw parameters of the network."""
@@ -36,4 +39,11 @@ class Standardised:
 
     def apply(self, params: Params, inputs: Float[Array, "n inputs"]) -> Float[Array, "n outputs"]:
         """Predict in units of the targets."""
-        return self.targets.undo(self.network.apply(params, self.inputs(inputs)))
+        outputs = self.network.apply(params, self.inputs(inputs))
+        if self.targets is None:
+            return outputs
+        if not self.num_log_stds:
+            return self.targets.undo(outputs)
+        means, log_stds = jnp.split(outputs, [-self.num_log_stds], axis=-1)
+        units = jnp.log(jnp.asarray(self.targets.stds, outputs.dtype))
+        return jnp.concatenate([self.targets.undo(means), log_stds + units], axis=-1)

@@ -27,9 +27,11 @@ from jaxtyping import Array, Float
 
 from vihmc.models.deeponet import DeepONet, Factors
 from vihmc.models.mlp import MLP
+from vihmc.posterior.hierarchy import log_prior, split_scales
 from vihmc.posterior.layout import ParamLayout
-from vihmc.posterior.normal import log_normal
+from vihmc.posterior.likelihoods import Gaussian
 from vihmc.posterior.pairs import PairTargets, Summary, error_gradient, log_likelihood, residual_form, summarise
+from vihmc.posterior.priors import WeightPrior
 from vihmc.posterior.subspace import Subspace, scatter
 from vihmc.types import Params, register_pytree
 
@@ -58,9 +60,9 @@ class RestrictedOperator:
         mask: One for a location, zero for the padding of the last chunk.
         summaries: For branch and trunk, what the force needs of a side that is frozen, else None.
         targets: Targets on all pairs, without units.
-        noise_std: Standard deviation of the observation noise.
-        selected_prior_std: Prior standard deviation of the selected parameters.
-        frozen_log_prior: Log prior of the frozen parameters, a constant.
+        likelihood: Of the observations.
+        prior: Of all parameters of the model.
+        subspace: The selected parameters, learnt scales among them.
     """
 
     model: DeepONet
@@ -78,9 +80,9 @@ class RestrictedOperator:
     mask: Float[Array, "chunks size 1"]
     summaries: tuple[Summary | None, Summary | None]
     targets: PairTargets
-    noise_std: Array
-    selected_prior_std: Array
-    frozen_log_prior: Array
+    likelihood: Gaussian
+    prior: WeightPrior
+    subspace: Subspace
 
     @classmethod
     def of(
@@ -92,8 +94,8 @@ class RestrictedOperator:
         targets: PairTargets,
         subspace: Subspace,
         *,
-        prior_std: Array,
-        noise_std: Array,
+        prior: WeightPrior,
+        likelihood: Gaussian,
     ) -> "RestrictedOperator":
         """Find what no selected parameter touches, and evaluate it."""
         dtype = targets.values.dtype
@@ -126,8 +128,6 @@ class RestrictedOperator:
                 networks, (branch, trunk), (targets.left, targets.right), starts, strict=True
             )
         )
-        stds = np.broadcast_to(np.asarray(prior_std), (layout.size,))
-        is_frozen = np.flatnonzero(rank < 0)
         num_chunks = _num_chunks(model.trunk, targets.right) if targets.weights is None else 1
         chunk = partial(_in_chunks, num_chunks=num_chunks)
         return cls(
@@ -146,16 +146,14 @@ class RestrictedOperator:
             mask=chunk(jnp.ones((len(trunk), 1), dtype)),
             summaries=(summaries[0], summaries[1]),
             targets=targets,
-            noise_std=noise_std,
-            selected_prior_std=jnp.asarray(stds[selected]),
-            frozen_log_prior=log_normal(
-                jnp.asarray(np.asarray(subspace.center)[is_frozen].astype(stds.dtype)), std=jnp.asarray(stds[is_frozen])
-            ),
+            likelihood=likelihood,
+            prior=prior,
+            subspace=subspace.held_at(subspace.center.astype(jnp.float64)),
         )
 
     def log_density(self, position: Float[Array, " selected"]) -> Array:
         """Log of prior times likelihood at a position in the subspace."""
-        return self._log_prior(position) + self._log_likelihood(_misfit(position, self))
+        return self._log_prior(position) + self._log_likelihood(position, _misfit(position, self))
 
     def log_density_of_shard(self, position: Float[Array, " selected"], index: Array, num_shards: int) -> Array:
         """One of the terms that `log_density` is the sum of: some of the functions, and a share of the prior."""
@@ -175,14 +173,18 @@ class RestrictedOperator:
         )
         # The constants of the likelihood are those of all data, and so is the error once it is scaled up.
         error = num_shards * _misfit(position, shard)
-        return (self._log_prior(position) + self._log_likelihood(error)) / num_shards
+        return (self._log_prior(position) + self._log_likelihood(position, error)) / num_shards
 
-    def _log_likelihood(self, error: Array) -> Array:
+    def _log_likelihood(self, position: Array, error: Array) -> Array:
+        noise_std = self.likelihood.std(
+            split_scales(self.subspace.embed(position), self.layout.size, self.likelihood).likelihood
+        )
         error = self.model.output_scale**2 * error
-        return log_likelihood(error, noise_std=self.noise_std, num_observations=self.targets.num_observations)
+        return log_likelihood(error, noise_std=noise_std, num_observations=self.targets.num_observations)
 
     def _log_prior(self, position: Array) -> Array:
-        return log_normal(position, std=self.selected_prior_std) + self.frozen_log_prior
+        # Frozen weights count in the density of their scale.
+        return log_prior(self.subspace.embed(position), self.layout.size, self.likelihood, self.prior)
 
     def _active(self, position: Array) -> list[Array]:
         """The leaves that have selected entries, with these put in; in the precision of `position`."""
@@ -283,9 +285,9 @@ register_pytree(
         "mask",
         "summaries",
         "targets",
-        "noise_std",
-        "selected_prior_std",
-        "frozen_log_prior",
+        "likelihood",
+        "prior",
+        "subspace",
     ],
     meta_fields=["model", "layout", "starts", "blocks", "bounds"],
 )

@@ -1,14 +1,17 @@
-r"""The posterior of a model's parameters: the one object that every stage shares.
+r"""The posterior of a model's parameters and scales: the one object that every stage shares.
 
 .. math::
-    \log p(\theta \mid D) = \log N(\theta; 0, \mathrm{prior\_std}^2)
-    + \sum_j \log N(y_j; F_\theta(x_j), \mathrm{noise\_std}^2) + \mathrm{const}
+    \log p(\theta, u \mid D) = \log N(\theta; m, \mathrm{prior\_std}(u)^2) + \log p(u)
+    + \sum_j \log p(y_j \mid F_\theta(x_j), u) + \mathrm{const}
 
-VI maximises a bound on it, HMC samples it, prediction averages over it. It is a pytree whose arrays are its leaves, so
-compiled functions take it as an argument. Its methods are all that a stage asks of a posterior; other kinds of data
-(:class:`vihmc.OperatorPosterior`) answer the same questions in their own, faster way.
+One flat vector has the weights :math:`\theta` first and the logarithms u of the learnt scales (noise, prior) after
+them; where all scales are known there are none. VI maximises a bound on it, HMC samples it, prediction averages over
+it. It is a pytree whose arrays are its leaves, so compiled functions take it as an argument. Its methods are all that a
+stage asks of a posterior; other kinds of data (:class:`vihmc.OperatorPosterior`) answer the same questions in their
+own, faster way.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -21,23 +24,19 @@ from jaxtyping import Array, Float, Int
 
 from vihmc.errors import InputError
 from vihmc.models.model import as_model
-from vihmc.posterior.checks import (
-    Validation,
-    as_finite,
-    as_positive,
-    check_inputs_like,
-    check_lengths,
-    check_validation,
-)
+from vihmc.posterior.checks import Validation, as_finite, check_inputs_like, check_lengths, check_validation
+from vihmc.posterior.hierarchy import Scales, log_hyperprior, log_prior, split_scales
 from vihmc.posterior.layer_costs import FrozenLayers
 from vihmc.posterior.layout import ParamLayout
-from vihmc.posterior.normal import log_normal
+from vihmc.posterior.likelihoods import Gaussian, Likelihood
+from vihmc.posterior.priors import Prior, WeightPrior
 from vihmc.posterior.shards import ShardedDensity, check_shards
 from vihmc.posterior.squared_gradients import gradients_at, sum_squared_gradients
 from vihmc.posterior.subspace import Subspace
 from vihmc.types import Inputs, Key, Params, PredictFn, Vector, register_pytree
 
 _MAX_PERMUTED = 10_000
+_FIRST_LOG_PRIOR_STD = math.log(0.5)
 
 
 class RowWise(NamedTuple):
@@ -56,23 +55,23 @@ class RowWise(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Posterior:
-    """Gaussian prior and Gaussian likelihood around a model. Build it with :meth:`of`.
+    """Prior and likelihood around a model. Build it with :meth:`of`.
 
     Attributes:
         model: Has ``apply(params, inputs)``.
         layout: Where each parameter sits in the flat vector.
         inputs: Training inputs, observations along the leading axis.
-        targets: Training targets, of the shape that the model returns.
-        prior_std: Prior standard deviation, one number or one per parameter.
-        noise_std: Standard deviation of the observation noise, one number or one per output.
+        targets: Training targets.
+        likelihood: How targets scatter around the model's outputs.
+        prior: Of the model's parameters.
     """
 
     model: Any
     layout: ParamLayout
     inputs: Inputs
     targets: Array
-    prior_std: Array
-    noise_std: Array
+    likelihood: Likelihood
+    prior: WeightPrior
 
     @classmethod
     def of(
@@ -82,47 +81,85 @@ class Posterior:
         inputs: Inputs,
         targets: Any,
         *,
-        prior_std: Any,
-        noise_std: Any,
+        likelihood: Likelihood | None = None,
+        prior: Prior | None = None,
+        prior_std: Any = None,
+        noise_std: Any = None,
     ) -> "Posterior":
         """Check everything that can be checked before tracing, and build the posterior.
+
+        Scales that are not given are learnt.
 
         Args:
             apply: A pure function ``apply(params, inputs)``, or an object that has one as its method `apply`.
             params: An example tree of parameters; only its structure and shapes are used.
             inputs: An array or a pytree of arrays with a common leading axis.
-            targets: What the model should return for `inputs`, same shape.
-            prior_std: One positive number, or a tree like `params` with one number per leaf.
-            noise_std: One positive number, or one per entry of the last axis of `targets`.
+            targets: What was observed at `inputs`; for most likelihoods of the shape that the model returns.
+            likelihood: How targets scatter around the outputs; Gaussian if not given.
+            prior: Of the parameters; Gaussian around zero, with a learnt scale for each array, if not given.
+            prior_std: Short for ``prior=Prior(std=prior_std)``.
+            noise_std: Short for ``likelihood=Gaussian(noise_std)``: one positive number, one per entry of the last axis
+                of `targets`, or one per observation.
 
         Raises:
             InputError: If shapes disagree, data are not finite, a std is not positive or `apply` is no JAX function.
         """
+        observations = choose_part("likelihood", likelihood, "noise_std", noise_std, Gaussian)
+        weights = choose_part("prior", prior, "prior_std", prior_std, Prior)
         layout = ParamLayout.of(params)
         dtype = jnp.result_type(float)
         inputs = jax.tree.map(lambda leaf: as_finite("inputs", leaf, dtype), inputs)
         targets = as_finite("targets", targets, dtype)
         check_lengths(inputs, targets)
         model = as_model(apply)
-        _check_model(model, layout, inputs, targets, dtype)
-        if jax.tree_util.all_leaves([prior_std]):
-            prior_std = as_positive("prior_std", prior_std, "the standard deviation of the prior", dtype)
-            if prior_std.ndim:
-                raise InputError(f"`prior_std` must be one number or a tree with one per leaf, got {prior_std}.")
-        else:
-            leaves = jax.tree.map(lambda s: as_positive("prior_std", s, "a standard deviation", dtype), prior_std)
-            prior_std = layout.spread(leaves)
-        noise_std = as_positive("noise_std", noise_std, "the standard deviation of the observation noise", dtype)
-        per_output = targets.shape[-1:] if targets.ndim > 1 else ()
-        if noise_std.ndim and noise_std.shape != per_output:
-            expected = f"one number or one per output, shape {per_output}" if per_output else "one number"
-            raise InputError(f"`noise_std` must be {expected}, got shape {noise_std.shape}.")
-        return cls(model, layout, inputs, targets, prior_std, noise_std)
+        outputs = _check_model(model, layout, inputs, dtype)
+        bound, weight_prior = observations.bind(targets, outputs), weights.on(layout, dtype)
+        layout = replace(layout, scale_names=(*bound.scale_names, *weight_prior.scale_names))
+        return cls(model, layout, inputs, targets, bound, weight_prior)
 
     @property
     def num_params(self) -> int:
-        """Number of scalar parameters."""
+        """Number of scalar parameters of the model."""
         return self.layout.size
+
+    @property
+    def dim(self) -> int:
+        """Length of the vector: parameters of the model and learnt scales."""
+        return self.layout.dim
+
+    @property
+    def num_scales(self) -> int:
+        """Number of learnt scales."""
+        return self.dim - self.num_params
+
+    def scales(self, theta: Float[Array, "dim *chains"]) -> Scales:
+        """The learnt scales of a vector."""
+        return split_scales(theta, self.num_params, self.likelihood)
+
+    def given_scales(self, theta: Vector) -> "Posterior":
+        """The posterior of the weights alone, with all scales known to be those of `theta`."""
+        if not self.num_scales:
+            return self
+        scales = self.scales(theta)
+        return replace(
+            self,
+            layout=replace(self.layout, scale_names=()),
+            likelihood=self.likelihood.given(scales.likelihood),
+            prior=self.prior.given(scales.prior),
+        )
+
+    def with_initial_scales(self, weights: Vector) -> Float[Array, " dim"]:
+        """A vector of these weights, and of the scales where inference starts."""
+        of_prior = jnp.full(self.prior.num_scales, _FIRST_LOG_PRIOR_STD)
+        return jnp.concatenate([weights, self.likelihood.initial_log_scales(self.targets), of_prior]).astype(
+            weights.dtype
+        )
+
+    @property
+    def prior_std(self) -> Array:
+        """Standard deviation of the prior where it is known: one number or one per parameter."""
+        assert not self.prior.num_scales, "The scales are learnt: see `given_scales`."
+        return self.prior.std(jnp.zeros(0))
 
     @property
     def num_observations(self) -> int:
@@ -158,16 +195,21 @@ class Posterior:
         return RowWise(subspace.restrict(self.predict), inputs)
 
     def log_prior(self, theta: Vector) -> Array:
-        """Log density of the prior, normalised."""
-        return log_normal(theta, std=self.prior_std)
+        """Log density of the prior of weights and scales, normalised."""
+        return log_prior(theta, self.num_params, self.likelihood, self.prior)
+
+    def log_hyperprior(self, scales: Scales) -> Array:
+        """Log density of the learnt scales before the data."""
+        return log_hyperprior(scales, self.likelihood, self.prior)
 
     def log_likelihood(self, theta: Vector, batch: Any = None) -> Array:
         """Log likelihood of all data, or an unbiased estimate of it from the observations in `batch`."""
+        log_scales = self.scales(theta).likelihood
         if batch is None:
-            return log_normal(self.targets - self.predict(theta, self.inputs), std=self.noise_std)
+            return self.likelihood.log_likelihood(self.targets, self.predict(theta, self.inputs), log_scales)
         inputs, targets = jax.tree.map(lambda leaf: leaf[batch], (self.inputs, self.targets))
-        scale = self.num_observations / batch.shape[0]
-        return scale * log_normal(targets - self.predict(theta, inputs), std=self.noise_std)
+        scale, likelihood = self.num_observations / batch.shape[0], self.likelihood.rows(batch)
+        return scale * likelihood.log_likelihood(targets, self.predict(theta, inputs), log_scales)
 
     def log_density(self, theta: Vector) -> Array:
         """Log of prior times likelihood: the target of HMC."""
@@ -177,9 +219,20 @@ class Posterior:
         """The posterior of other targets at the same inputs."""
         return replace(self, targets=targets.astype(self.targets.dtype))
 
-    def perturbed(self, noise: Array) -> "Posterior":
-        """The posterior of other data: `noise` is added to the targets."""
-        return self.with_targets(self.targets + noise.astype(self.targets.dtype))
+    def rows(self, index: Int[np.ndarray, " rows"]) -> "Posterior":
+        """The posterior of some of the observations."""
+        inputs, targets = jax.tree.map(lambda leaf: leaf[index], (self.inputs, self.targets))
+        return replace(self, inputs=inputs, targets=targets, likelihood=self.likelihood.rows(jnp.asarray(index)))
+
+    def perturbed(self, rng_key: Key, theta: Vector) -> "Posterior":
+        """The posterior of other data: fresh noise, as it is at `theta`, is added to the targets."""
+        outputs = self.predict(theta, self.inputs)
+        return self.with_targets(self.likelihood.perturb(rng_key, self.targets, outputs, self.scales(theta).likelihood))
+
+    def precision(self, theta: Vector, inputs: Inputs) -> Array:
+        """Fisher information of the outputs at `inputs`, as observations there would give."""
+        likelihood = self.likelihood if inputs is self.inputs else self.likelihood.at_new_inputs()
+        return likelihood.precision(self.predict(theta, inputs), self.scales(theta).likelihood)
 
     def minibatch(self, rng_key: Key, *, batch_size: int | None, num_locations: int | None = None) -> Any:
         """Draw the indices of some observations; None, for all, where no number is given."""
@@ -207,11 +260,12 @@ class Posterior:
         return gradients_at(self.predict, theta, inputs, points)
 
     def gauss_newton_product(self, theta: Vector, tangent: Vector) -> Vector:
-        r"""Multiply a vector by :math:`J^\top W J / \text{noise\_std}^2`, with J of the training predictions."""
-        weight = 1 / self.noise_std if self.weights is None else jnp.sqrt(self.weights) / self.noise_std
-        _, push = jax.linearize(lambda theta: self.predict(theta, self.inputs), theta)
-        outputs = push(tangent)
-        (gradient,) = jax.linear_transpose(push, theta)((weight**2 * outputs).astype(outputs.dtype))
+        r"""Multiply a vector by :math:`J^\top W P J`, with J of the training predictions and P their precision."""
+        outputs, push = jax.linearize(lambda theta: self.predict(theta, self.inputs), theta)
+        change = self.likelihood.precision_product(outputs, self.scales(theta).likelihood, push(tangent))
+        if self.weights is not None:
+            change = self.weights * change
+        (gradient,) = jax.linear_transpose(push, theta)(change.astype(outputs.dtype))
         return gradient
 
     def frozen_layers(self) -> list[FrozenLayers]:
@@ -229,9 +283,16 @@ class Posterior:
 
 register_pytree(
     Posterior,
-    data_fields=["inputs", "targets", "prior_std", "noise_std"],
+    data_fields=["inputs", "targets", "likelihood", "prior"],
     meta_fields=["model", "layout"],
 )
+
+
+def choose_part(name: str, given: Any, short_name: str, short: Any, kind: Any) -> Any:
+    """The part that is given, or one made from the short form."""
+    if given is not None and short is not None:
+        raise InputError(f"`{short_name}` must be left out where `{name}` is given, got {short}.")
+    return kind(short) if given is None else given
 
 
 def draw_rows(rng_key: Key, num_rows: int, batch_size: int) -> Int[Array, " batch"]:
@@ -252,8 +313,8 @@ def _shard_density(posterior: Posterior, subspace: Subspace, position: Array, in
     return (posterior.log_prior(theta) + log_likelihood) / num_shards
 
 
-def _check_model(model: Any, layout: ParamLayout, inputs: Inputs, targets: Array, dtype: Any) -> None:
-    """Refuse a model that JAX cannot trace, that returns something else than the targets' shape, or that is random."""
+def _check_model(model: Any, layout: ParamLayout, inputs: Inputs, dtype: Any) -> jax.ShapeDtypeStruct:
+    """Refuse a model that JAX cannot trace, or that is random; return the shape of its outputs."""
 
     def run(theta: Array, some_inputs: Inputs) -> Array:
         return model.apply(layout.unravel(theta), some_inputs)
@@ -270,11 +331,8 @@ def _check_model(model: Any, layout: ParamLayout, inputs: Inputs, targets: Array
         raise InputError(
             f"`apply(params, inputs)` must accept the given inputs, got {type(error).__name__}: {_first_line(error)}"
         ) from error
-    shape = getattr(predicted, "shape", None)
-    if shape != targets.shape:
-        raise InputError(
-            f"`targets` must have the shape that `apply(params, inputs)` returns, {shape}, got {targets.shape}."
-        )
+    if not isinstance(predicted, jax.ShapeDtypeStruct):
+        raise InputError(f"`apply(params, inputs)` must return one array, got a {type(predicted).__name__}.")
     if not jnp.issubdtype(predicted.dtype, jnp.floating):
         raise InputError(f"`apply` must return floating-point numbers, got {predicted.dtype}.")
     theta = 0.1 * jax.random.normal(jax.random.key(0), (layout.size,), dtype)
@@ -286,6 +344,7 @@ def _check_model(model: Any, layout: ParamLayout, inputs: Inputs, targets: Array
             f"`apply` must return the same outputs for the same arguments, got outputs that differ by {difference:.3g}."
             " Switch dropout and other randomness off."
         )
+    return predicted
 
 
 def _first_line(error: Exception) -> str:

@@ -29,12 +29,15 @@ from jax.tree_util import Partial
 from jaxtyping import Array, Float
 
 from vihmc.posterior.density import Posterior
+from vihmc.posterior.mean_field import MeanField, prior_of
 from vihmc.posterior.subspace import Subspace
 from vihmc.types import Key, LogDensity, Vector, as_pytree_function
 
 _EXTRA_DIRECTIONS = 10
 _NUM_ITERATIONS = 3
 _PRODUCTS_AT_ONCE = 8
+_MAX_ENTRIES = 1e8
+"""Derivatives of all observations are held if they are no more than these."""
 
 
 class Whitening(NamedTuple):
@@ -74,24 +77,38 @@ def _in_coordinates(whitening: Whitening, logdensity_fn: LogDensity, coordinates
     return logdensity_fn(whitening.to_position(coordinates))
 
 
-def whiten(posterior: Posterior, subspace: Subspace, mean: Vector, rng_key: Key, *, rank: int) -> Whitening:
-    """Find coordinates for the selected parameters around `mean`.
+def whiten(posterior: Posterior, subspace: Subspace, q: MeanField, rng_key: Key, *, rank: int) -> Whitening:
+    """Find coordinates for the selected parameters around the mean of q.
 
     Args:
         posterior: Its data and its prior.
         subspace: The selected parameters.
-        mean: Where the curvature is taken, a full parameter vector.
+        q: The Gaussian approximation of the first stage; the curvature is that at its mean.
         rng_key: Starts the iteration.
         rank: Directions to find.
     """
-    dtype = jnp.result_type(float)
+    dtype, mean = jnp.result_type(float), q.mean
     center = subspace.extract(mean).astype(dtype)
-    scale = subspace.extract(jnp.broadcast_to(posterior.prior_std, mean.shape)).astype(dtype)
+    # Learnt scales have no prior std, and the predictions do not depend on them: they keep that of q.
+    scale = subspace.extract(prior_of(posterior, like=q).std).astype(dtype)
     rank = min(rank, subspace.num_selected, posterior.targets.size)
     product = Partial(scaled_product, posterior, subspace.selected, mean, scale.astype(mean.dtype))
     values, vectors = leading_eigenpairs(product, rng_key, size=subspace.num_selected, rank=rank, dtype=mean.dtype)
     shrinkage = 1 / jnp.sqrt(1 + jnp.maximum(values, 0)) - 1
     return Whitening(center, scale, vectors.astype(jnp.float32), shrinkage.astype(jnp.float32))
+
+
+def data_rows(
+    posterior: Posterior, theta: Vector, scale: Float[Array, " params"], max_rows: int
+) -> Float[Array, "rows params"] | None:
+    r"""All rows of :math:`A = (W P)^{1/2} J s`, one per observed output; None if they are too many."""
+    precision = posterior.precision(theta, posterior.inputs)
+    weights = precision if posterior.weights is None else posterior.weights * precision
+    observed = np.flatnonzero(np.asarray(weights))
+    if observed.size > max_rows or observed.size * theta.size > _MAX_ENTRIES:
+        return None
+    rows = posterior.gradients_at(theta, posterior.inputs, observed)
+    return scale * rows * jnp.sqrt(weights).ravel()[observed].astype(theta.dtype)[:, None]
 
 
 def scaled_product(
@@ -101,7 +118,7 @@ def scaled_product(
     scale: Float[Array, " selected"],
     vector: Float[Array, " selected"],
 ) -> Float[Array, " selected"]:
-    r"""Multiply a vector by :math:`s\, J^\top W J\, s / \text{noise\_std}^2`, with J of the selected parameters."""
+    r"""Multiply a vector by :math:`s\, J^\top W P J\, s`, with J of the selected parameters."""
     tangent = jnp.zeros_like(theta).at[selected].set(scale * vector)
     return scale * posterior.gauss_newton_product(theta, tangent).astype(vector.dtype)[selected]
 
@@ -129,14 +146,12 @@ def leading_eigenpairs(
 def diagonal_std(posterior: Posterior, theta: Vector, *, kl_weight: float = 1.0, memory_mb: float = 256.0) -> Vector:
     r"""Std of a Gaussian whose precision is the Gauss–Newton diagonal; the data count 1/`kl_weight` times.
 
-    .. math:: \sigma_i^{-2} = \text{prior\_std}_i^{-2} + \sum_j w_j J_{ji}^2 / \text{noise\_std}_j^2
+    .. math:: \sigma_i^{-2} = \text{prior\_std}_i^{-2} + \sum_j w_j P_j J_{ji}^2
 
     It is where the std of q would be if the model were linear, so a fit of it that starts there has little to find.
     """
-    weights, noise = posterior.weights, posterior.noise_std
-    if noise.ndim:
-        precision = jnp.broadcast_to(1 / noise**2, posterior.targets.shape)
-        weights, noise = precision if weights is None else weights * precision, jnp.ones((), noise.dtype)
+    weights, precision = posterior.weights, posterior.precision(theta, posterior.inputs)
+    weights = precision if weights is None else weights * precision
     squares = posterior.sum_squared_gradients(theta, posterior.inputs, weights=weights, memory_mb=memory_mb)
-    precision = 1 / posterior.prior_std**2 + squares / noise**2 / kl_weight
+    precision = 1 / posterior.prior_std**2 + squares / kl_weight
     return (precision**-0.5).astype(theta.dtype)

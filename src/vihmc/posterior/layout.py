@@ -27,11 +27,13 @@ class ParamLayout:
         treedef: Structure of the tree.
         leaf_names: Path of each leaf, such as ``layers.0.weight``.
         shapes: Shape of each leaf.
+        scale_names: Learnt scales, whose logarithms come after the model's parameters.
     """
 
     treedef: Any
     leaf_names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
+    scale_names: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, params: Params) -> "ParamLayout":
@@ -59,20 +61,26 @@ class ParamLayout:
 
     @property
     def size(self) -> int:
-        """Number of scalars in all."""
+        """Number of scalars of the model."""
         return self.offsets[-1]
+
+    @property
+    def dim(self) -> int:
+        """Length of the vector: parameters of the model and learnt scales."""
+        return self.size + len(self.scale_names)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Name of every scalar, such as ``layers.0.weight[0,3]``."""
-        return tuple(
+        """Name of every scalar, such as ``layers.0.weight[0,3]``, and of the logarithms of the scales."""
+        weights = (
             leaf + ("[" + ",".join(map(str, index)) + "]" if shape else "")
             for leaf, shape in zip(self.leaf_names, self.shapes, strict=True)
             for index in np.ndindex(*shape)
         )
+        return (*weights, *(f"log {name}" for name in self.scale_names))
 
     def ravel(self, params: Params) -> Vector:
-        """Flatten a tree of this layout into a vector."""
+        """Flatten a tree of this layout into a vector of the model's parameters."""
         leaves, treedef = jax.tree.flatten(params)
         shapes = tuple(tuple(jnp.shape(leaf)) for leaf in leaves)
         if treedef != self.treedef or shapes != self.shapes:
@@ -83,7 +91,7 @@ class ParamLayout:
         return jnp.concatenate([jnp.ravel(leaf) for leaf in leaves])
 
     def unravel(self, vector: Array) -> Params:
-        """Rebuild the tree from a vector; axes after its first stay behind those of every leaf."""
+        """Rebuild the model's tree from a vector; axes after its first stay behind those of every leaf."""
         behind = vector.shape[1:]
         pieces = [
             vector[start : start + size].reshape(*shape, *behind)

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from vihmc.posterior.density import Posterior
+from vihmc.posterior.normal import LOG_2PI
 from vihmc.types import Key, Vector, register_pytree
 
 
@@ -24,6 +25,10 @@ class MeanField:
 
     mean: Vector
     std: Vector
+
+    def first(self, count: int) -> "MeanField":
+        """Those of the first parameters: of the weights, without the scales."""
+        return MeanField(self.mean[:count], self.std[:count])
 
     def sample(self, rng_key: Key, num_samples: int) -> Float[Array, "samples params"]:
         """Draw parameter vectors."""
@@ -42,9 +47,12 @@ class Bound(NamedTuple):
 
 
 def prior_of(posterior: Posterior, *, like: MeanField) -> MeanField:
-    """Return the prior as Gaussians of the size and precision of `like`."""
-    std = jnp.broadcast_to(posterior.prior_std, like.mean.shape).astype(like.mean.dtype)
-    return MeanField(jnp.zeros_like(like.mean), std)
+    """Return the prior as Gaussians of the size and precision of `like`; learnt scales stay as they are there."""
+    known, count = posterior.given_scales(like.mean), posterior.num_params
+    mean, std = (
+        jnp.broadcast_to(value, (count,)).astype(like.mean.dtype) for value in (known.prior.mean, known.prior_std)
+    )
+    return MeanField(jnp.concatenate([mean, like.mean[count:]]), jnp.concatenate([std, like.std[count:]]))
 
 
 def gaussian_kl(*, of_mean: Array, of_std: Array, from_mean: Array, from_std: Array) -> Array:
@@ -54,12 +62,24 @@ def gaussian_kl(*, of_mean: Array, of_std: Array, from_mean: Array, from_std: Ar
     return jnp.sum(0.5 * (ratio**2 + shift**2 - 1) - jnp.log(ratio))
 
 
-def divergence_to_prior(q: MeanField, prior_std: Array, *, objective: str) -> Array:
-    """The divergence term of the objective."""
-    zero, prior_std = jnp.zeros_like(q.mean), jnp.broadcast_to(prior_std, q.mean.shape).astype(q.mean.dtype)
-    if objective == "elbo":
-        return gaussian_kl(of_mean=q.mean, of_std=q.std, from_mean=zero, from_std=prior_std)
-    return gaussian_kl(of_mean=zero, of_std=prior_std, from_mean=q.mean, from_std=q.std)
+def divergence_to_prior(posterior: Posterior, q: MeanField, theta: Vector, *, objective: str) -> Array:
+    r"""The divergence term of the objective, for the scales of `theta`, a draw of q.
+
+    Of the weights it is exact given the scales. Of the scales u it is :math:`\log q(u) - \log p(u)`, with the
+    entropy of q exact; averaged over draws of q that is the divergence of both together.
+    """
+    weights, scales = q.first(posterior.num_params), posterior.scales(theta)
+    mean, std = (
+        jnp.broadcast_to(value, weights.mean.shape).astype(q.mean.dtype)
+        for value in (posterior.prior.mean, posterior.prior.std(scales.prior))
+    )
+    if objective == "published":
+        return gaussian_kl(of_mean=mean, of_std=std, from_mean=weights.mean, from_std=weights.std)
+    divergence = gaussian_kl(of_mean=weights.mean, of_std=weights.std, from_mean=mean, from_std=std)
+    if not posterior.num_scales:
+        return divergence
+    entropy = jnp.sum(jnp.log(q.std[posterior.num_params :])) + 0.5 * posterior.num_scales * (1 + LOG_2PI)
+    return divergence - entropy - posterior.log_hyperprior(scales)
 
 
 def estimate_elbo(posterior: Posterior, q: MeanField, rng_key: Key, num_samples: int = 512) -> Bound:
@@ -70,6 +90,8 @@ def estimate_elbo(posterior: Posterior, q: MeanField, rng_key: Key, num_samples:
 
 @partial(jax.jit, static_argnums=3)
 def _bound_samples(posterior: Posterior, q: MeanField, rng_key: Key, num_samples: int) -> Array:
-    kl = divergence_to_prior(q, posterior.prior_std, objective="elbo")
-    noise_keys = jax.random.split(rng_key, num_samples)
-    return jax.lax.map(lambda key: posterior.log_likelihood(q.sample(key, 1)[0]) - kl, noise_keys)
+    def bound(key: Key) -> Array:
+        theta = q.sample(key, 1)[0]
+        return posterior.log_likelihood(theta) - divergence_to_prior(posterior, q, theta, objective="elbo")
+
+    return jax.lax.map(bound, jax.random.split(rng_key, num_samples))

@@ -1,8 +1,10 @@
 r"""The posterior of a DeepONet on all pairs of functions and locations.
 
 .. math::
-    \log p(\theta \mid D) = \log N(\theta; 0, \mathrm{prior\_std}^2)
+    \log p(\theta \mid D) = \log N(\theta; m, \mathrm{prior\_std}^2)
     + \sum_{u, x} \log N(y(u, x);\, b_\theta(u) \cdot t_\theta(x) + c,\ \mathrm{noise\_std}^2) + \mathrm{const}
+
+Both scales can be known, or learnt with the weights.
 
 The networks run on every function and on every location once, never on every pair (:mod:`vihmc.posterior.pairs`).
 With a selection, whatever no selected parameter touches is computed once (:mod:`vihmc.posterior.cached_layers`).
@@ -21,11 +23,13 @@ from jaxtyping import Array, Float, Int
 from vihmc.errors import InputError
 from vihmc.models.deeponet import DeepONet, Factors
 from vihmc.posterior.cached_layers import RestrictedOperator
-from vihmc.posterior.checks import as_finite, as_positive
-from vihmc.posterior.density import Posterior, RowWise, draw_rows
+from vihmc.posterior.checks import as_finite
+from vihmc.posterior.density import Posterior, RowWise, choose_part, draw_rows
 from vihmc.posterior.layer_costs import FrozenLayers, frozen_layers
 from vihmc.posterior.layout import ParamLayout
+from vihmc.posterior.likelihoods import Gaussian
 from vihmc.posterior.pairs import PairTargets, factorise, half_squared_error, log_likelihood, weigh
+from vihmc.posterior.priors import Prior
 from vihmc.posterior.shards import ShardedDensity, check_shards
 from vihmc.posterior.subspace import Subspace
 from vihmc.types import Inputs, Key, Params, Vector, register_pytree
@@ -62,8 +66,9 @@ class OperatorPosterior(Posterior):
         locations: Any,
         targets: Any,
         *,
-        prior_std: Any,
-        noise_std: Any,
+        prior: Prior | None = None,
+        prior_std: Any = None,
+        noise_std: Any = None,
         weights: Any = None,
         dtype: str = "float32",
     ) -> "OperatorPosterior":
@@ -74,8 +79,9 @@ class OperatorPosterior(Posterior):
             functions: Values of each function at the sensors, (functions, sensors).
             locations: Coordinates, (locations, dims).
             targets: The field of each function at each location, (functions, locations).
-            prior_std: Prior standard deviation of every weight and bias.
-            noise_std: Standard deviation of the observation noise.
+            prior: Of the parameters; Gaussian around zero, with a learnt scale for each array, if not given.
+            prior_std: Short for ``prior=Prior(std=prior_std)``.
+            noise_std: Standard deviation of the observation noise, one number; learnt if not given.
             weights: How often each value was observed, of the shape of `targets`; zero where there is none, whatever
                 number stands there. Once each if not given.
             dtype: What the networks compute in.
@@ -98,6 +104,7 @@ class OperatorPosterior(Posterior):
             for name, value in (("functions", functions), ("locations", locations), ("targets", targets))
         )
         layout = ParamLayout.of(jax.eval_shape(model.init, jax.random.key(0)))
+        weight_prior = choose_part("prior", prior, "prior_std", prior_std, Prior).on(layout, jnp.result_type(float))
         for name, array in (("functions", functions), ("locations", locations)):
             if array.ndim != 2:
                 raise InputError(f"`{name}` must have two axes, one row each, got shape {array.shape}.")
@@ -105,13 +112,14 @@ class OperatorPosterior(Posterior):
         if targets.shape != (expected := (functions.shape[0], locations.shape[0])):
             raise InputError(f"`targets` must have a row per function and a column per location, {expected}, "
                              f"got {targets.shape}.")  # fmt: skip
+        likelihood = _gaussian(noise_std, exact if weights is None else exact[np.asarray(weights) > 0])
         return cls(
             model=model,
-            layout=layout,
+            layout=replace(layout, scale_names=(*likelihood.scale_names, *weight_prior.scale_names)),
             inputs=functions,
             targets=targets,
-            prior_std=_one_std("prior_std", prior_std, "the standard deviation of the prior"),
-            noise_std=_one_std("noise_std", noise_std, "the standard deviation of the observation noise"),
+            likelihood=likelihood,
+            prior=weight_prior,
             locations=locations,
             factors=_factors(model, exact, targets, weights),
         )
@@ -149,9 +157,21 @@ class OperatorPosterior(Posterior):
         weights = jnp.ones_like(values) if self.weights is None else self.weights
         return replace(self, targets=targets.astype(self.targets.dtype), factors=weigh(values, weights, values.dtype))
 
-    def perturbed(self, noise: Array) -> "OperatorPosterior":
-        """The posterior of other data: `noise` is added to the fields."""
+    def rows(self, index: Int[np.ndarray, " rows"]) -> "OperatorPosterior":
+        """The posterior of some of the functions."""
+        values, left, right, _, weights = self.factors
+        some = None if weights is None else weights[index]
+        total = jnp.sum(values[index] if some is None else some * values[index])
+        factors = PairTargets(values[index], left[index], right, total, some)
+        return replace(self, inputs=self.inputs[index], targets=self.targets[index], factors=factors)
+
+    def perturbed(self, rng_key: Key, theta: Vector) -> "OperatorPosterior":
+        """The posterior of other data: fresh noise is added to the fields."""
         weights = jnp.ones_like(self.targets) if self.weights is None else self.weights
+        nothing = jnp.zeros_like(self.targets)
+        noise = self.likelihood.perturb(rng_key, nothing, nothing, self.scales(theta).likelihood)
+        # A value that was seen w times is known √w times as well; one that never was does not count.
+        noise = noise / jnp.sqrt(jnp.where(weights > 0, weights, 1))
         values = self.factors.values + (noise / self.model.output_scale).astype(self.targets.dtype)
         return replace(
             self, targets=self.targets + noise.astype(self.targets.dtype), factors=weigh(values, weights, values.dtype)
@@ -172,22 +192,36 @@ class OperatorPosterior(Posterior):
         """Log likelihood of all pairs, or an unbiased estimate of it from those of a :class:`PairBatch`."""
         if batch is None:
             factors = self.model.factors(self._params(theta), self.inputs, self.locations)
-            return self._from_error(half_squared_error(factors, self.factors))
+            return self._from_error(theta, half_squared_error(factors, self.factors))
         functions, locations = self.inputs[batch.functions], self.locations[batch.locations]
         branch, trunk, bias = self.model.factors(self._params(theta), functions, locations)
         squares = (self.factors.values[batch.functions][:, batch.locations] - (branch @ trunk.T + bias)) ** 2
         if self.weights is not None:
             squares = self.weights[batch.functions][:, batch.locations] * squares
         scale = self.targets.size / squares.size
-        return self._from_error(scale * 0.5 * jnp.sum(squares))
+        return self._from_error(theta, scale * 0.5 * jnp.sum(squares))
 
-    def _from_error(self, error: Array) -> Array:
+    def _from_error(self, theta: Vector, error: Array) -> Array:
         """The likelihood from half the squared error without units."""
         return log_likelihood(
             self.model.output_scale**2 * error,
-            noise_std=self.noise_std,
+            noise_std=self._noise_std(theta),
             num_observations=self.factors.num_observations,
         )
+
+    def _noise_std(self, theta: Vector) -> Array:
+        wide = self.scales(theta).likelihood.astype(jnp.result_type(float))
+        return self._gaussian.std(wide)
+
+    @property
+    def _gaussian(self) -> Gaussian:
+        assert isinstance(self.likelihood, Gaussian)
+        return self.likelihood
+
+    def precision(self, theta: Vector, inputs: Inputs) -> Array:
+        """One over the noise variance; no field is computed for it."""
+        shape = (inputs.shape[0], self.locations.shape[0])
+        return jnp.broadcast_to(1 / self._noise_std(theta) ** 2, shape).astype(self.targets.dtype)
 
     def minibatch(self, rng_key: Key, *, batch_size: int | None, num_locations: int | None = None) -> Any:
         """Draw some functions and some locations; all of them where no number is given.
@@ -255,7 +289,7 @@ class OperatorPosterior(Posterior):
         )
         backward = Factors(to_branch, to_trunk, jnp.reshape(to_bias, jnp.shape(bias_change)).astype(bias_change.dtype))
         (gradient,) = jax.linear_transpose(push, theta)(backward)
-        return self.model.output_scale**2 * gradient / self.noise_std**2
+        return self.model.output_scale**2 * gradient / self._noise_std(theta) ** 2
 
     def restrict(self, subspace: Subspace, *, num_shards: int | None = None) -> Callable[[Array], Array]:
         """The log density as a function of the selected parameters, with everything frozen computed once.
@@ -269,8 +303,8 @@ class OperatorPosterior(Posterior):
             self.locations,
             self.factors,
             subspace,
-            prior_std=self.prior_std,
-            noise_std=self.noise_std,
+            prior=self.prior,
+            likelihood=self._gaussian,
         )
         if num_shards is None:
             return Partial(RestrictedOperator.log_density, restricted)
@@ -280,7 +314,7 @@ class OperatorPosterior(Posterior):
 
 register_pytree(
     OperatorPosterior,
-    data_fields=["inputs", "targets", "prior_std", "noise_std", "locations", "factors"],
+    data_fields=["inputs", "targets", "likelihood", "prior", "locations", "factors"],
     meta_fields=["model", "layout"],
 )
 
@@ -316,11 +350,15 @@ def _factors(model: DeepONet, exact: np.ndarray, targets: Array, weights: np.nda
     return factorise(np.asarray(targets), targets.dtype)._replace(values=targets)
 
 
-def _one_std(name: str, value: Any, meaning: str) -> Array:
-    std = as_positive(name, value, meaning, jnp.result_type(float))
-    if std.ndim:
-        raise InputError(f"`{name}` must be one number for an operator, got {value}. It is {meaning}.")
-    return std
+def _gaussian(noise_std: Any, targets: np.ndarray) -> Gaussian:
+    """One noise for all pairs, in float64 like the energies."""
+    wide = jnp.asarray(targets.reshape(-1), jnp.result_type(float))
+    if np.ndim(noise_std) > 0:
+        raise InputError(
+            f"`noise_std` must be one number for an operator, got {noise_std}. It is the standard deviation of the "
+            "observation noise."
+        )
+    return Gaussian(noise_std).bind(wide, jax.ShapeDtypeStruct(wide.shape, wide.dtype))
 
 
 def _check_weights(weights: Any, targets: Any, dtype: Any) -> np.ndarray:

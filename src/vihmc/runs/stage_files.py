@@ -47,7 +47,7 @@ def save_fit(file: Path, fitted: FitResult) -> None:
     history = {f"history_{name}": value for name, value in fitted.history._asdict().items()}
     bounds = {"elbo": fitted.elbo, "elbo_of_prior": fitted.elbo_of_prior, "kl_weight": fitted.kl_weight}
     kind = {"converged": _CONVERGED[fitted.converged], "is_laplace": fitted.is_laplace}
-    save_arrays(file, {"mean": fitted.q.mean, "std": fitted.q.std, **kind, **bounds, **history})
+    save_arrays(file, {"mean": fitted.q.mean, "std": fitted.q.std, "mode": fitted.mode, **kind, **bounds, **history})
 
 
 def load_fit(file: Path) -> FitResult:
@@ -58,10 +58,12 @@ def load_fit(file: Path) -> FitResult:
     """
     arrays = load_arrays(file)
     names = [f"history_{name}" for name in FitHistory._fields]
-    check_has(file, arrays, ("mean", "std", "elbo", "elbo_of_prior", "converged", "kl_weight", "is_laplace", *names))
+    known = ("mean", "std", "mode", "elbo", "elbo_of_prior", "converged", "kl_weight", "is_laplace")
+    check_has(file, arrays, (*known, *names))
     try:
         return FitResult(
             q=MeanField(jnp.asarray(arrays["mean"]), jnp.asarray(arrays["std"])),
+            mode=jnp.asarray(arrays["mode"]),
             history=FitHistory(*(arrays[name] for name in names)),
             elbo=Bound(*arrays["elbo"].tolist()),
             elbo_of_prior=Bound(*arrays["elbo_of_prior"].tolist()),

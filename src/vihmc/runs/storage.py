@@ -74,7 +74,7 @@ def load_fit_of(path: Path, posterior: Posterior, config: RunConfig) -> FitResul
         if name != config.problem.name:
             raise InputError(f"`fit-from` must hold a fit of {config.problem.name}, got one of {name} in {path}.")
     fitted = load_fit(path / "vi.npz")
-    if fitted.q.mean.shape != (posterior.num_params,):
+    if fitted.q.mean.shape != (posterior.dim,):
         raise InputError(
             f"`fit-from` must hold a fit of this model, {posterior.num_params} parameters, "
             f"got {fitted.q.mean.size} in {path}."

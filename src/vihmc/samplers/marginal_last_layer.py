@@ -32,7 +32,7 @@ from vihmc.models import vectorised
 from vihmc.posterior.density import Posterior
 from vihmc.posterior.normal import LOG_2PI, log_normal_of_chains
 from vihmc.posterior.subspace import Subspace
-from vihmc.posterior.vectorised import suits_vectorised_chains, without_units
+from vihmc.posterior.vectorised import BarePosterior, suits_vectorised_chains, without_units
 from vihmc.types import Key, LogDensity, register_pytree
 
 _DRAWS_AT_ONCE = 256
@@ -43,15 +43,13 @@ class MarginalLastLayer:
     """The posterior of the selected parameters below the last layer. Build it with :meth:`of`.
 
     Attributes:
-        posterior: The whole posterior; its model is a narrow network, without units.
-        log_units: What its density lacks, see :class:`vihmc.posterior.vectorised.BarePosterior`.
+        bare: The whole posterior; its model is a narrow network, without units.
         selected: All selected parameters.
         below: Those of them that are not in the last layer: what the chains move through.
         is_integrated: For every parameter, whether it is in the last layer and selected.
     """
 
-    posterior: Posterior
-    log_units: Float[Array, ""]
+    bare: BarePosterior
     selected: Subspace
     below: Subspace
     is_integrated: Bool[Array, " params"]
@@ -59,16 +57,21 @@ class MarginalLastLayer:
     @classmethod
     def of(cls, posterior: Posterior, selected: Subspace) -> "MarginalLastLayer | None":
         """Integrate the selected part of the output layer out; None where that cannot be done or leaves nothing."""
-        posterior, log_units = without_units(posterior)
-        if not suits_vectorised_chains(posterior):
+        bare = without_units(posterior)
+        if not suits_vectorised_chains(bare.posterior) or np.any(np.asarray(posterior.prior.mean)):
             return None
-        in_layer = np.ravel(_output_layer(posterior, jnp.arange(posterior.num_params)))
+        in_layer = np.ravel(_output_layer(bare.posterior, jnp.arange(posterior.dim)))
         indices = np.asarray(selected.selected)
         below = indices[~np.isin(indices, in_layer)]
         if below.size in (0, indices.size):
             return None
         integrated = np.isin(np.arange(posterior.num_params), np.setdiff1d(indices, below))
-        return cls(posterior, log_units, selected, Subspace.of(below, selected.center), jnp.asarray(integrated))
+        return cls(bare, selected, Subspace.of(below, selected.center), jnp.asarray(integrated))
+
+    @property
+    def posterior(self) -> Posterior:
+        """The posterior of the network."""
+        return self.bare.posterior
 
     def log_density(self) -> LogDensity:
         """The log density of the selected parameters below the output layer, normalised like that of the posterior."""
@@ -86,9 +89,7 @@ class MarginalLastLayer:
         return np.asarray(completed).reshape(num_chains, num_draws, -1)
 
 
-register_pytree(
-    MarginalLastLayer, data_fields=["posterior", "log_units", "selected", "below", "is_integrated"], meta_fields=[]
-)
+register_pytree(MarginalLastLayer, data_fields=["bare", "selected", "below", "is_integrated"], meta_fields=[])
 
 
 def _output_layer(posterior: Posterior, values: Array) -> Shaped[Array, "rows outputs *chains"]:
@@ -97,33 +98,31 @@ def _output_layer(posterior: Posterior, values: Array) -> Shaped[Array, "rows ou
 
 
 def _problems(
-    marginal: MarginalLastLayer, theta: Float[Array, "params chains"]
+    marginal: MarginalLastLayer, theta: Float[Array, "dim chains"]
 ) -> list[tuple[Float[Array, "n rows chains"], Float[Array, "n chains"]]]:
     """P and r of every output."""
-    posterior = marginal.posterior
+    posterior, is_integrated = marginal.posterior, marginal.is_integrated[:, None]
     features = posterior.model.features_vectorised(posterior.layout.unravel(theta), posterior.inputs)
-    prior_std = jnp.broadcast_to(posterior.prior_std, marginal.is_integrated.shape)
-    scale = _output_layer(posterior, jnp.where(marginal.is_integrated, prior_std, 0))
-    frozen = _output_layer(posterior, jnp.where(marginal.is_integrated[:, None], 0, theta))
+    scale = _output_layer(posterior, jnp.where(is_integrated, marginal.bare.prior_std(theta), 0))
+    frozen = _output_layer(posterior, jnp.where(is_integrated, 0, theta[: posterior.num_params]))
     residual = posterior.targets[..., None] - vectorised.multiply(features, frozen)
-    noise_std = jnp.broadcast_to(posterior.noise_std, scale.shape[1:])
+    noise_std = marginal.bare.noise_std(theta)
     return [
-        (features * (scale[:, output] / noise_std[output])[:, None], residual[:, output] / noise_std[output])
+        (features * (scale[:, output] / noise_std[output]), residual[:, output] / noise_std[output])
         for output in range(scale.shape[1])
     ]
 
 
-def _log_density(marginal: MarginalLastLayer, theta: Float[Array, "params chains"]) -> Float[Array, " chains"]:
-    posterior = marginal.posterior
-    prior_std = jnp.broadcast_to(posterior.prior_std, marginal.is_integrated.shape)
+def _log_density(marginal: MarginalLastLayer, theta: Float[Array, "dim chains"]) -> Float[Array, " chains"]:
+    posterior, bare, is_integrated = marginal.posterior, marginal.bare, marginal.is_integrated[:, None]
     # The integrated ones have had their prior in the integral: at zero, and of this width, they add nothing.
-    sampled = jnp.where(marginal.is_integrated[:, None], 0, theta)
-    width = jnp.where(marginal.is_integrated, jnp.exp(-0.5 * LOG_2PI), prior_std)
-    total = log_normal_of_chains(sampled, std=width) + marginal.log_units
+    sampled = jnp.where(is_integrated, 0, theta[: posterior.num_params])
+    width = jnp.where(is_integrated, jnp.exp(-0.5 * LOG_2PI), bare.prior_std(theta))
+    total = log_normal_of_chains(sampled, std=width) + bare.log_hyperprior(theta) + bare.log_units
     for design, residual in _problems(marginal, theta):
         total = total + _log_evidence(design, residual)
-    noise_std = jnp.broadcast_to(posterior.noise_std, posterior.targets.shape)
-    return total - jnp.sum(jnp.log(noise_std)) - 0.5 * posterior.targets.size * LOG_2PI
+    log_noise = posterior.num_observations * jnp.sum(jnp.log(bare.noise_std(theta)), axis=0)
+    return total - log_noise - 0.5 * posterior.targets.size * LOG_2PI
 
 
 @jax.custom_vjp
@@ -194,7 +193,7 @@ def _complete(marginal: MarginalLastLayer, rng_key: Key, chains: Array, draws: A
         key = jax.random.fold_in(jax.random.fold_in(rng_key, chain), draw)
         theta = marginal.below.embed(position)
         layer = _output_layer(marginal.posterior, theta)
-        scale = _output_layer(marginal.posterior, jnp.broadcast_to(marginal.posterior.prior_std, theta.shape))
+        scale = _output_layer(marginal.posterior, marginal.bare.prior_std(theta[:, None])[:, 0])
         is_integrated = _output_layer(marginal.posterior, marginal.is_integrated)
         columns = []
         for output, (design, residual) in enumerate(_problems(marginal, theta[:, None])):
@@ -205,7 +204,8 @@ def _complete(marginal: MarginalLastLayer, rng_key: Key, chains: Array, draws: A
             columns.append(jax.scipy.linalg.solve_triangular(factor, whitened + noise, lower=True, trans="T"))
         layer = jnp.where(is_integrated, scale * jnp.stack(columns, axis=1), layer)
         params = marginal.posterior.model.with_output_layer(marginal.posterior.layout.unravel(theta), layer)
-        return marginal.selected.extract(marginal.posterior.layout.ravel(params))
+        completed = jnp.concatenate([marginal.posterior.layout.ravel(params), theta[marginal.posterior.num_params :]])
+        return marginal.selected.extract(completed)
 
     batch = partial(jax.lax.map, batch_size=min(_DRAWS_AT_ONCE, len(below)))
     return batch(lambda one_draw: one(*one_draw), (chains, draws, below))

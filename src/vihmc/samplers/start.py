@@ -11,7 +11,7 @@ from vihmc.types import Key
 
 
 def draw_starts(
-    rng_key: Key, start: Literal["q", "q_mean", "prior"], *, num_chains: int, q: MeanField, prior_std: Array
+    rng_key: Key, start: Literal["q", "q_mean", "prior"], *, num_chains: int, q: MeanField, prior: MeanField
 ) -> Float[Array, "chains params"]:
     """Draw one full parameter vector per chain.
 
@@ -20,9 +20,9 @@ def draw_starts(
         start: The rule.
         num_chains: How many.
         q: The Gaussian approximation of the first stage.
-        prior_std: Std of the prior.
+        prior: The prior, with learnt scales as in q.
     """
     noise = jax.random.normal(rng_key, (num_chains, q.mean.shape[0]), q.mean.dtype)
     if start == "prior":
-        return prior_std * noise
+        return prior.mean + prior.std * noise
     return q.mean + (jnp.zeros_like(noise) if start == "q_mean" else q.std * noise)

@@ -20,7 +20,7 @@ from vihmc.errors import InputError
 from vihmc.models.vectorised import MIN_CHAINS, VectorisedDensity
 from vihmc.posterior.density import Posterior
 from vihmc.posterior.gauss_newton import whiten
-from vihmc.posterior.mean_field import MeanField
+from vihmc.posterior.mean_field import MeanField, prior_of
 from vihmc.posterior.subspace import Subspace
 from vihmc.posterior.vectorised import restrict_vectorised
 from vihmc.samplers.marginal_last_layer import MarginalLastLayer
@@ -73,7 +73,8 @@ class Target:
         """
         marginal = find_marginal(posterior, subspace, config, differs_per_chain=frozen is not None)
         space = subspace if marginal is None else marginal.below
-        starts = draw_starts(key_start, config.start, num_chains=config.num_chains, q=q, prior_std=posterior.prior_std)
+        prior = prior_of(posterior, like=q)
+        starts = draw_starts(key_start, config.start, num_chains=config.num_chains, q=q, prior=prior)
         if frozen is not None and config.start != "prior":
             starts = frozen
         # As wide as floats can be: what a model computes in is its own affair, energies are sums over all data.
@@ -85,7 +86,7 @@ class Target:
             log_density = _restrict(posterior, space, config) if marginal is None else marginal.log_density()
         to_position = None
         if config.metric == "curvature":
-            whitening = whiten(posterior, space, q.mean, key_metric, rank=_CURVATURE_RANK)
+            whitening = whiten(posterior, space, q, key_metric, rank=_CURVATURE_RANK)
             log_density, initial_var = whitening.log_density(log_density), jnp.ones_like(initial_var)
             positions, to_position = whitening.to_coordinates(positions), whitening.to_position
         if config.chains_at_once == "all":

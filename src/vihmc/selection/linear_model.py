@@ -3,7 +3,7 @@ r"""The posterior as a linear model has it, and how much of a prediction's varia
 With the Jacobian J of the training predictions and the gradient g(x) of a prediction, both at the mean of the first
 stage, the Gauss-Newton posterior has the precision
 
-.. math:: \Lambda = \text{prior\_std}^{-2} + J^\top W J / \text{noise\_std}^2
+.. math:: \Lambda = \text{prior\_std}^{-2} + J^\top W P J
 
 and when only the parameters S are free, the others known, a prediction has the variance and S captures the share
 
@@ -11,8 +11,9 @@ and when only the parameters S are free, the others known, a prediction has the 
     v_S(x) = g_S^\top (\Lambda_{SS})^{-1} g_S = b_S^\top (I + A_S^\top A_S)^{-1} b_S, \qquad
     v_S(x) / v(x) \le 1
 
-with :math:`A = W^{1/2} J\, \text{prior\_std} / \text{noise\_std}` and :math:`b = g\, \text{prior\_std}`. It counts what
-parameters trade off against each other, as scores of single parameters do not.
+with :math:`A = (W P)^{1/2} J\, \text{prior\_std}` and :math:`b = g\, \text{prior\_std}`; P is the precision of the
+outputs, one over the noise variance, or the diagonal of the Fisher information. Scales that are learnt are those of the
+first stage. It counts what parameters trade off against each other, as scores of single parameters do not.
 
 Only :math:`A^\top A` matters, so A may be any other matrix with the same one, or with one a little smaller. Where A has
 too many rows, it is replaced by the leading directions of it (a Nyström approximation :math:`\hat A^\top \hat A \preceq
@@ -37,7 +38,7 @@ from jax.tree_util import Partial
 from jaxtyping import Array, Float, Int
 
 from vihmc.posterior.density import Posterior
-from vihmc.posterior.gauss_newton import multiply_by, scaled_product
+from vihmc.posterior.gauss_newton import data_rows, multiply_by, scaled_product
 from vihmc.types import Inputs, Key, Vector, as_pytree_function
 
 NUM_POINTS = 512
@@ -45,8 +46,6 @@ NUM_EXACT = 4096
 NUM_DIRECTIONS = 512
 TOLERANCE = 0.01
 """Directions that change no variance by more than this part of it are left out."""
-_MAX_EXACT_SIZE = 1e8
-"""Derivatives of all observations, if they are no more than these."""
 _COLUMNS_AT_ONCE = 64
 _NUM_POWER_STEPS = 12
 
@@ -143,7 +142,7 @@ def linearise(
     scale = jnp.broadcast_to(posterior.prior_std, mean.shape).astype(mean.dtype)
     chosen = choose_points(posterior, mean, inputs, num_points, key_points, weights=weights)
     points = scale * posterior.gradients_at(mean, inputs, chosen)
-    rows = _all_rows(posterior, mean, scale, num_exact)
+    rows = data_rows(posterior, mean, scale, num_exact)
     if rows is not None:
         return Linearised(rows, points, 0.0)
     product = Partial(scaled_product, posterior, jnp.arange(mean.size), mean, scale)
@@ -171,17 +170,6 @@ def choose_points(
     drawn = np.unique(np.asarray(jax.random.randint(rng_key, (count + count // 8,), 0, possible.size)))
     order = np.asarray(jax.random.permutation(rng_key, drawn.size))[:count]
     return possible[np.sort(drawn[order])]
-
-
-def _all_rows(posterior: Posterior, mean: Vector, scale: Vector, num_exact: int) -> Array | None:
-    """A, if it is not too large."""
-    weights = jnp.ones(posterior.targets.shape) if posterior.weights is None else posterior.weights
-    observed = np.flatnonzero(np.asarray(weights))
-    if observed.size > num_exact or observed.size * mean.size > _MAX_EXACT_SIZE:
-        return None
-    in_noise = jnp.sqrt(weights) / jnp.broadcast_to(posterior.noise_std, posterior.targets.shape)
-    rows = posterior.gradients_at(mean, posterior.inputs, observed)
-    return scale * rows * in_noise.ravel()[observed].astype(mean.dtype)[:, None]
 
 
 def leading_rows(

@@ -40,8 +40,9 @@ class Selected(NamedTuple):
     captured: Captured | None
 
     def subspace(self, center: Vector) -> Subspace:
-        """The selected parameters, with the others at `center`."""
-        return Subspace.of(self.indices, center)
+        """The selected parameters and all learnt scales, with the other parameters at `center`."""
+        scales = np.arange(len(self.scores.values), len(center))
+        return Subspace.of(np.concatenate([self.indices, scales]), center)
 
 
 def select_parameters(
@@ -55,7 +56,7 @@ def select_parameters(
     validation: Validation | tuple | None = None,
     on_direction: Callable[[int, int], None] | None = None,
 ) -> Selected:
-    """Score every parameter, select, and find the captured variance.
+    """Score every parameter of the model, select, and find the captured variance; learnt scales are those of q.
 
     Args:
         posterior: Model and data.
@@ -67,6 +68,7 @@ def select_parameters(
         validation: Validation data, if these are the target inputs.
         on_direction: Called with how many Gauss–Newton products have been computed, and of how many.
     """
+    posterior, q = posterior.given_scales(q.mean), q.first(posterior.num_params)
     inputs, weights = _find_target_inputs(posterior, config, target_inputs, validation)
     config = config.with_defaults(has_target_inputs=target_inputs is not None)
     scores = score(posterior, q.mean, q.std, inputs, weights=weights, rng_key=key_scores)
@@ -87,12 +89,19 @@ def select_parameters(
     return Selected(scores, indices, None if linear is None else find_captured(linear, indices))
 
 
+def of_model(posterior: Posterior, selected: Int[np.ndarray | Array, " selected"]) -> Int[np.ndarray, " weights"]:
+    """Those of the selected parameters that are the model's, not scales."""
+    indices = np.asarray(selected)
+    return indices[indices < posterior.num_params]
+
+
 def captured_at(
     posterior: Posterior, mean: Vector, selected: Int[np.ndarray | Array, " selected"], inputs: Inputs
 ) -> Captured:
     """Share of the variance of the predictions at `inputs` that selected parameters capture, by a linear model."""
-    checked = posterior.check_inputs("inputs", inputs)
-    return find_captured(linearise(posterior, mean, checked, jax.random.key(0)), np.asarray(selected))
+    checked, weights = posterior.check_inputs("inputs", inputs), mean[: posterior.num_params]
+    linear = linearise(posterior.given_scales(mean), weights, checked, jax.random.key(0))
+    return find_captured(linear, of_model(posterior, selected))
 
 
 def _needs_linear_model(posterior: Posterior, config: SelectionConfig) -> bool:

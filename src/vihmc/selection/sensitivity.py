@@ -3,8 +3,8 @@ r"""Stage 2: how much each parameter moves the prediction.
 .. math::
     S_i^2 = \sigma_i^2 \, \frac{1}{N} \sum_{j=1}^{N} \left(\frac{\partial F_\mu(x_j)}{\partial \theta_i}\right)^2
 
-with the sum over all observations and all outputs (the paper's equation for :math:`S_i^2`). Where outputs have
-different noise they may have different units: each counts in inverse proportion to its noise variance, on average once.
+with the sum over all observations and all outputs (the paper's equation for :math:`S_i^2`). Where outputs differ in
+precision they may have different units: each counts in proportion to it, on average once.
 """
 
 import math
@@ -61,7 +61,7 @@ def score(
         memory_mb: Memory of a chunk of gradients.
     """
     shape = jax.eval_shape(as_pytree_function(posterior.predict), mean, inputs).shape
-    weights, num_predictions = _weigh_by_noise(posterior.noise_std, weights, shape), math.prod(shape)
+    weights, num_predictions = _weigh_by_precision(posterior, mean, inputs, weights), math.prod(shape)
     if weights is not None:
         num_predictions = jnp.sum(weights)
     if (method or _method_for(posterior, math.prod(shape))) == "exact":
@@ -92,8 +92,9 @@ def frozen_share(
     As if parameters were independent, as they are in q. It is about these inputs: where predictions are made far from
     the data, other parameters move them than those that were selected. Arguments are those of :func:`score`.
     """
-    values = score(posterior, mean, std, inputs, weights=weights, method=method, rng_key=rng_key).values
-    return float(1 - values[selected].sum() / values.sum())
+    known, count = posterior.given_scales(mean), posterior.num_params
+    values = score(known, mean[:count], std[:count], inputs, weights=weights, method=method, rng_key=rng_key).values
+    return float(1 - values[selected[selected < count]].sum() / values.sum())
 
 
 def _method_for(posterior: Posterior, num_outputs: int) -> str:
@@ -101,10 +102,10 @@ def _method_for(posterior: Posterior, num_outputs: int) -> str:
     return "random_signs" if is_long else "exact"
 
 
-def _weigh_by_noise(noise_std: Array, weights: Array | None, shape: tuple[int, ...]) -> Array | None:
-    """Weights of predictions of this shape: none if they all count the same."""
-    if noise_std.ndim == 0:
+def _weigh_by_precision(posterior: Posterior, mean: Vector, inputs: Inputs, weights: Array | None) -> Array | None:
+    """Weights of the predictions: none if they all count the same."""
+    if posterior.likelihood.has_one_precision:
         return weights
-    precision = 1 / noise_std**2
-    by_noise = jnp.broadcast_to(precision / jnp.mean(precision), shape)
-    return by_noise if weights is None else weights * by_noise
+    precision = posterior.precision(mean, inputs)
+    relative = precision / jnp.mean(precision)
+    return relative if weights is None else weights * relative

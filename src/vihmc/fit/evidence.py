@@ -1,0 +1,142 @@
+r"""Scales at a mode, by the evidence: noise and prior that make the data most probable (MacKay 1992).
+
+Around a mode the posterior is Gaussian with the Gauss–Newton precision :math:`\Lambda`. Of the n parameters of a scale
+the data determine the effective number
+
+.. math:: \gamma_g = \sum_{i \in g} \Big(1 - \frac{(\Lambda^{-1})_{ii}}{\text{prior\_std}_i^2}\Big)
+
+and where the evidence is largest
+
+.. math::
+    \text{prior\_std}_g^2 = \frac{\sum_{i \in g} (\theta_i - m_i)^2}{\gamma_g}, \qquad
+    \text{noise\_std}^2 = \frac{\sum_j (y_j - F_\theta(x_j))^2}{N - \gamma}
+
+up to what the hyperprior adds. Without :math:`\gamma` a mode of weights and scales together would shrink a layer and
+its scale to nothing, and a network that can interpolate would have no noise. The diagonal of :math:`\Lambda^{-1}` is
+exact where the Jacobian of the data fits into memory; otherwise it is estimated from products with :math:`\Lambda`
+alone, by conjugate gradients on random signs (Hutchinson 1990).
+
+N counts independent observations. A large model is often fitted to fields whose values at neighbouring locations are
+not: ten million values of a thousand functions leave a residual far below the error at new functions, and N − γ cannot
+tell. There the noise is the error on a share of the observations that the fit leaves out (:func:`hold_out`).
+"""
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.tree_util import Partial
+from jaxtyping import Array, Float
+
+from vihmc.posterior.density import Posterior
+from vihmc.posterior.gauss_newton import data_rows, diagonal_std, scaled_product
+from vihmc.types import Key, Vector
+
+_MAX_ROWS = 4096
+_MAX_PARAMS = 4096
+_NUM_PROBES = 8
+_NUM_ITERATIONS = 60
+_NEGLIGIBLE = 50
+"""Observations per parameter from which on the noise hardly depends on how many parameters were fitted."""
+_LEAST_FITTED = 0.01
+_HELD_OUT_SHARE = 0.05
+_LEAST_TO_DIVIDE = 40
+
+
+class Division(NamedTuple):
+    """What weights are fitted to, and what the noise is found from if that is something else."""
+
+    fitted: Posterior
+    held_out: Posterior | None
+
+
+def hold_out(posterior: Posterior, rng_key: Key) -> Division:
+    """Leave a share of the observations out of the fit, if there is a noise to learn and the model is large."""
+    is_large = posterior.num_params > _MAX_PARAMS and posterior.num_observations >= _LEAST_TO_DIVIDE
+    if not posterior.likelihood.num_scales or not is_large:
+        return Division(posterior, None)
+    order = np.asarray(jax.random.permutation(rng_key, posterior.num_observations))
+    count = round(_HELD_OUT_SHARE * len(order))
+    return Division(posterior.rows(np.sort(order[count:])), posterior.rows(np.sort(order[:count])))
+
+
+def update_scales(division: Division, theta: Vector, rng_key: Key) -> Vector:
+    """Return `theta` with the scales that its weights and the data suggest; one step of the fixed-point iteration."""
+    posterior, held_out = division
+    if not posterior.num_scales:
+        return theta
+    weights, of_prior = theta[: posterior.num_params], posterior.scales(theta).prior
+    num_fitted = jnp.zeros((), theta.dtype)
+    if posterior.prior.num_scales or held_out is None:
+        fitted = _fitted_shares(posterior, theta, rng_key)
+        num_fitted = jnp.sum(fitted)
+        if posterior.prior.num_scales:
+            of_prior = posterior.prior.fit_scales(weights, fitted=jnp.maximum(fitted, _LEAST_FITTED))
+    if held_out is None:
+        of_likelihood = _fit_likelihood(posterior, theta, num_fitted)
+    else:
+        of_likelihood = _fit_likelihood(held_out, theta, jnp.zeros_like(num_fitted))
+    return jnp.concatenate([weights, of_likelihood, of_prior]).astype(theta.dtype)
+
+
+@jax.jit
+def _fit_likelihood(posterior: Posterior, theta: Vector, num_fitted: Array) -> Array:
+    outputs = posterior.predict(theta, posterior.inputs)
+    return posterior.likelihood.fit_scales(
+        posterior.targets,
+        outputs,
+        posterior.scales(theta).likelihood,
+        num_fitted=num_fitted,
+        weights=posterior.weights,
+    )
+
+
+def _fitted_shares(posterior: Posterior, theta: Float[Array, " dim"], rng_key: Key) -> Float[Array, " params"]:
+    """For every parameter, the share of its prior variance that the data take away; or an estimate with the same sums.
+
+    Where the noise alone is learnt from very many observations, the largest possible value is used.
+    """
+    if not posterior.prior.num_scales and posterior.targets.size >= _NEGLIGIBLE * posterior.num_params:
+        return jnp.ones(posterior.num_params, theta.dtype)
+    known, weights = posterior.given_scales(theta), theta[: posterior.num_params]
+    scale = jnp.broadcast_to(known.prior_std, weights.shape).astype(theta.dtype)
+    rows = data_rows(known, weights, scale, _MAX_ROWS) if posterior.num_params <= _MAX_PARAMS else None
+    if rows is not None:
+        return jnp.asarray(_exact_shares(np.asarray(rows, np.float64)), theta.dtype)
+    product = Partial(scaled_product, known, jnp.arange(weights.size), weights, scale)
+    return _estimated_shares(product, rng_key, size=weights.size, dtype=theta.dtype)
+
+
+def _exact_shares(rows: Float[np.ndarray, "n params"]) -> Float[np.ndarray, " params"]:
+    """Diagonal of A^T A (I + A^T A)^-1, from the smaller of the two Gram matrices."""
+    if len(rows) < rows.shape[1]:
+        return np.einsum("np,np->p", rows, np.linalg.solve(np.eye(len(rows)) + rows @ rows.T, rows))
+    return 1 - np.diag(np.linalg.inv(np.eye(rows.shape[1]) + rows.T @ rows))
+
+
+@partial(jax.jit, static_argnames=("size", "dtype"))
+def _estimated_shares(product: Partial, rng_key: Key, *, size: int, dtype: np.dtype) -> Float[Array, " params"]:
+    def shares(key: Key) -> Array:
+        signs = jax.random.rademacher(key, (size,), dtype)
+        solution, _ = jax.scipy.sparse.linalg.cg(lambda v: v + product(v), signs, maxiter=_NUM_ITERATIONS)
+        return 1 - signs * solution
+
+    return jnp.mean(jax.lax.map(shares, jax.random.split(rng_key, _NUM_PROBES)), axis=0)
+
+
+def with_spread_of_scales(posterior: Posterior, theta: Vector, *, kl_weight: float = 1.0) -> Vector:
+    """Std of all weights by the Gauss–Newton diagonal, and of the logarithm of every scale by how many values have it.
+
+    The std of n Gaussian values is known to a relative error of :math:`(2n)^{-1/2}`.
+    """
+    weights = theta[: posterior.num_params]
+    stds = diagonal_std(posterior.given_scales(theta), weights, kl_weight=kl_weight)
+    if not posterior.num_scales:
+        return stds
+    num_noises = posterior.likelihood.num_scales
+    of_noise = jnp.full(num_noises, posterior.targets.size / max(1, num_noises))
+    sizes = posterior.prior.sums(jnp.ones_like(weights)) if posterior.prior.num_scales else jnp.zeros(0)
+    counts = jnp.concatenate([of_noise, sizes])
+    return jnp.concatenate([stds, (2 * counts) ** -0.5]).astype(theta.dtype)
