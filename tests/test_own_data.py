@@ -294,10 +294,11 @@ def test_predictions_are_in_the_units_of_the_file(x64, csv_file):
     inside = np.asarray(network.apply(params, jnp.asarray((x - x.mean(axis=0)) / x.std(axis=0))))
     by_hand = y.mean() + y.std() * inside
     np.testing.assert_allclose(posterior.model.apply(params, posterior.inputs), by_hand, rtol=1e-12)
-    np.testing.assert_allclose(posterior.noise_std, 0.1 * y.std())
-    theta = posterior.layout.ravel(params)
-    residual = (y - by_hand) / float(posterior.noise_std)
-    constant = y.size * (math.log(float(posterior.noise_std)) + 0.5 * math.log(2 * math.pi))
+    theta = posterior.with_initial_scales(posterior.layout.ravel(params))
+    noise = 0.3 * y.std()
+    np.testing.assert_allclose(np.exp(theta[posterior.num_params]), noise)
+    residual = (y - by_hand) / noise
+    constant = y.size * (math.log(noise) + 0.5 * math.log(2 * math.pi))
     np.testing.assert_allclose(posterior.log_likelihood(theta), -0.5 * np.sum(residual**2) - constant, rtol=1e-12)
     # Rows of training and of validation are those of the file, once each.
     rows = np.concatenate([np.hstack([x, y]), np.hstack([problem.validation_inputs, problem.validation_targets])])
@@ -312,12 +313,13 @@ def test_a_change_of_units_changes_units_alone(x64, tmp_path, csv_file):
         for file in (csv_file, write_csv(tmp_path / "other.csv", rows))
     ]
     first, second = (problem.posterior for problem in problems)
-    theta = jax.random.normal(jax.random.key(0), (first.num_params,))
+    theta = jax.random.normal(jax.random.key(0), (first.dim,))
+    in_other_units = theta.at[first.num_params].add(math.log(1e3))
     np.testing.assert_allclose(
         1e3 * first.predict(theta, first.inputs), second.predict(theta, second.inputs), rtol=1e-9
     )
     shift = first.targets.size * math.log(1e3)
-    np.testing.assert_allclose(first.log_density(theta) - shift, second.log_density(theta), rtol=1e-9)
+    np.testing.assert_allclose(first.log_density(theta) - shift, second.log_density(in_other_units), rtol=1e-9)
 
 
 def test_without_standardisation_the_network_sees_the_data(x64, csv_file):
@@ -359,10 +361,13 @@ def test_digits_that_float32_has_not_are_refused(tmp_path):
 def test_several_targets_have_a_noise_each(x64, csv_file):
     settings = {"data_file": csv_file, "inputs": "pressure", "targets": ["temperature", "angle"], "hidden": (3,)}
     problem = build_problem(MLPConfig(**settings))
-    np.testing.assert_allclose(problem.posterior.noise_std, 0.1 * np.asarray(problem.posterior.targets).std(axis=0))
+    medians = problem.posterior.likelihood.medians
+    np.testing.assert_allclose(medians, np.asarray(problem.posterior.targets).std(axis=0))
+    assert problem.posterior.layout.scale_names[:2] == ("noise_std[0]", "noise_std[1]")
     assert problem.target_names == ("temperature", "angle")
-    np.testing.assert_array_equal(build_problem(MLPConfig(**settings, noise_std=2)).posterior.noise_std, [2, 2])
-    np.testing.assert_array_equal(build_problem(MLPConfig(**settings, noise_std=(1, 2))).posterior.noise_std, [1, 2])
+    for given, expected in ((2, [2, 2]), ((1, 2), [1, 2])):
+        known = build_problem(MLPConfig(**settings, noise_std=given)).posterior.likelihood
+        np.testing.assert_array_equal(known.noise_std, expected)
     # One input: in ascending order, for pictures.
     assert np.all(np.diff(problem.validation_inputs[:, 0]) > 0)
 
@@ -394,7 +399,6 @@ def test_what_was_done_to_the_data_is_written_down(x64, csv_file, tmp_path):
     training = table()[split_rows(30, MLPConfig(data_seed=4), "rows").training]
     np.testing.assert_allclose(described["inputs"]["means"], training[:, :2].mean(axis=0))
     np.testing.assert_allclose(described["targets"]["stds"], training[:, 2:].std(axis=0))
-    np.testing.assert_allclose(described["noise_std"], 0.1 * training[:, 2].std())
     assert "observations" in described["note"]
 
 
@@ -417,7 +421,7 @@ def test_an_operator_is_in_the_units_of_the_file(x64, npz_file):
     fields = arrays["solution"].reshape(8, -1)[training]
     np.testing.assert_array_equal(posterior.targets, fields)
     params = posterior.model.init(jax.random.key(0))
-    theta = posterior.layout.ravel(params)
+    theta = posterior.with_initial_scales(posterior.layout.ravel(params))
     branch, trunk = (
         np.asarray(network.apply(params[side], jnp.asarray((values - values.mean(axis=0)) / values.std(axis=0))))
         for network, side, values in (
@@ -427,8 +431,8 @@ def test_an_operator_is_in_the_units_of_the_file(x64, npz_file):
     )
     by_hand = fields.mean() + fields.std() * (branch @ trunk.T)
     np.testing.assert_allclose(posterior.predict(theta, posterior.inputs), by_hand, rtol=1e-10)
-    noise = float(posterior.noise_std)
-    np.testing.assert_allclose(noise, 0.1 * fields.std())
+    noise = float(np.exp(theta[posterior.num_params]))
+    np.testing.assert_allclose(noise, 0.3 * fields.std())
     residual = (fields - by_hand) / noise
     constant = fields.size * (math.log(noise) + 0.5 * math.log(2 * math.pi))
     np.testing.assert_allclose(posterior.log_likelihood(theta), -0.5 * np.sum(residual**2) - constant, rtol=1e-10)
@@ -554,9 +558,10 @@ def test_leave_out_runs_select_at_the_target_inputs(x64, tmp_path, npz_file):
     for part in (".", "parts/fold-0", "parts/fold-1"):
         q = load_fit(tmp_path / "run" / part / "vi.npz").q
         found = load_selected(tmp_path / "run" / part / "scores.npz").scores.values
-        expected = score(posterior, q.mean, q.std, jnp.asarray(target)).values
+        known, q = posterior.given_scales(q.mean), q.first(posterior.num_params)
+        expected = score(known, q.mean, q.std, jnp.asarray(target)).values
         np.testing.assert_allclose(found, expected, rtol=1e-9)
-        at_training = score(posterior, q.mean, q.std, posterior.inputs).values
+        at_training = score(known, q.mean, q.std, posterior.inputs).values
         assert not np.allclose(at_training, expected, rtol=0.1)
 
 

@@ -51,6 +51,8 @@ def pose(config: DeepONetConfig, training: OperatorData, validation: OperatorDat
     num_sensors, num_coordinates = training.functions.shape[1], training.locations.shape[1]
     names = _column_names(config, num_sensors, num_coordinates)
     columns = (training.functions, training.locations, training.fields.reshape(-1, 1))
+    if config.noise_std is None:
+        own_data.check_varies(names[2], columns[2])
     scalings = Scalings(*map(Scaling.of, columns)) if config.standardise else None
     if scalings is not None:
         if config.num_waves:
@@ -74,7 +76,7 @@ def pose(config: DeepONetConfig, training: OperatorData, validation: OperatorDat
         model,
         *training,
         prior_std=config.prior_std,
-        noise_std=own_data.find_noise(config.noise_std, columns[2], config),
+        noise_std=own_data.check_noise(config.noise_std, 1),
         dtype=config.model_dtype,
     )
     described = [
@@ -97,7 +99,6 @@ def pose(config: DeepONetConfig, training: OperatorData, validation: OperatorDat
             files,
             num_training=len(training.functions),
             num_validation=len(validation.functions),
-            noise_std=posterior.noise_std,
         )
         | {"num_locations": len(training.locations)}
         | dict(zip(("functions", "locations", "fields"), described, strict=True)),

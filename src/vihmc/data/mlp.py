@@ -20,6 +20,7 @@ from vihmc.models.features import Scaling
 from vihmc.models.mlp import MLP
 from vihmc.models.standardised import Standardised
 from vihmc.posterior.density import Posterior
+from vihmc.posterior.likelihoods import LIKELIHOODS, Gaussian, Likelihood
 
 
 def build(config: MLPConfig) -> Problem:
@@ -44,23 +45,32 @@ def build(config: MLPConfig) -> Problem:
 def pose(config: MLPConfig, training: Regression, validation: Regression, files: own_data.Files) -> Problem:
     """Build the posterior of the training rows, and the problem."""
     inputs, targets = training
-    widths = (inputs.values.shape[1], *config.hidden, targets.values.shape[1])
+    likelihood = find_likelihood(config, targets)
+    num_targets = targets.values.shape[1]
+    widths = (inputs.values.shape[1], *config.hidden, num_outputs(config, targets.values))
     network = MLP(widths, config.activation)
     scalings = tuple(Scaling.of(part.values) if config.standardise else None for part in training)
+    if likelihood.is_discrete:
+        scalings = (scalings[0], None)
     of_inputs, of_targets = scalings
     model = network
-    if of_inputs is not None and of_targets is not None:
-        for part, scaling in zip(training, (of_inputs, of_targets), strict=True):
-            own_data.check_digits(part.names, scaling, jnp.result_type(float), "precision")
-        model = Standardised(network, of_inputs, of_targets)
+    if of_inputs is not None:
+        for part, scaling in zip(training, scalings, strict=True):
+            if scaling is not None:
+                own_data.check_digits(part.names, scaling, jnp.result_type(float), "precision")
+        model = Standardised(network, of_inputs, of_targets, num_log_stds=widths[-1] - num_targets)
+    observed, expected = (_as_observed(config, part.targets.values) for part in (training, validation))
     posterior = Posterior.of(
         model.apply,
         jax.eval_shape(model.init, jax.random.key(0)),
         inputs.values,
-        targets.values,
+        observed,
         prior_std=config.prior_std,
-        noise_std=own_data.find_noise(config.noise_std, targets.values, config),
+        likelihood=likelihood,
     )
+    if likelihood.is_discrete:
+        # Labels out of range and negative counts can be scored no more than learnt from.
+        likelihood.bind(jnp.asarray(expected), _outputs_like(posterior, len(expected)))
     described = [
         own_data.describe_columns(part.names, part.values, scaling)
         for part, scaling in zip(training, scalings, strict=True)
@@ -70,7 +80,7 @@ def pose(config: MLPConfig, training: Regression, validation: Regression, files:
         config.name,
         posterior,
         jnp.asarray(validation.inputs.values, dtype),
-        jnp.asarray(validation.targets.values, dtype),
+        jnp.asarray(expected, dtype),
         initial_params=model.init,
         notice=own_data.constant_notice(*described) if config.standardise else None,
         input_names=inputs.names,
@@ -80,10 +90,44 @@ def pose(config: MLPConfig, training: Regression, validation: Regression, files:
             files,
             num_training=training.num_rows,
             num_validation=validation.num_rows,
-            noise_std=posterior.noise_std,
         )
         | {"inputs": described[0], "targets": described[1]},
     )
+
+
+def find_likelihood(config: MLPConfig, targets: Columns) -> Likelihood:
+    """The likelihood that the settings name."""
+    noise_std = own_data.check_noise(config.noise_std, targets.values.shape[1])
+    if config.likelihood == "gaussian":
+        if noise_std is None:
+            own_data.check_varies(targets.names, targets.values)
+        return Gaussian(noise_std)
+    if noise_std is not None:
+        raise InputError(
+            f"`problem.noise_std` must be left out with likelihood '{config.likelihood}', got {config.noise_std}."
+        )
+    if config.likelihood == "categorical" and targets.values.shape[1] != 1:
+        raise InputError(
+            f"`problem.targets` must be one column of class numbers with likelihood 'categorical', got "
+            f"{', '.join(targets.names)}."
+        )
+    return LIKELIHOODS[config.likelihood]()
+
+
+def num_outputs(config: MLPConfig, targets: np.ndarray) -> int:
+    """Outputs of the network: one per target, two where the noise is predicted too, or one per class."""
+    if config.likelihood == "categorical":
+        return max(2, int(targets.max()) + 1)
+    return targets.shape[1] * (2 if config.likelihood == "gaussian_with_scale" else 1)
+
+
+def _as_observed(config: MLPConfig, targets: np.ndarray) -> np.ndarray:
+    return targets[:, 0] if config.likelihood == "categorical" else targets
+
+
+def _outputs_like(posterior: Posterior, num_rows: int) -> jax.ShapeDtypeStruct:
+    outputs = jax.eval_shape(posterior.predict, jnp.zeros(posterior.dim), posterior.inputs)
+    return jax.ShapeDtypeStruct((num_rows, *outputs.shape[1:]), outputs.dtype)
 
 
 def _check_validation(validation: Regression, data: Regression, file: DataFile) -> Regression:

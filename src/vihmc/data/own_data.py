@@ -68,28 +68,27 @@ def need_file(config: MLPConfig | DeepONetConfig) -> Path:
     return Path(config.data_file)
 
 
-def find_noise(
-    given: float | tuple[float, ...] | None, targets: np.ndarray, config: OwnDataConfig
-) -> np.ndarray | float:
-    """The noise of every column of the targets, as given or as a share of its std; one number if there is one column.
+def check_noise(given: float | tuple[float, ...] | None, num_targets: int) -> np.ndarray | float | None:
+    """The known noise of every target; one number if there is one target, None if it is to be learnt.
 
     Raises:
-        InputError: If it was not given and a target is constant, or is not one number or one per target.
+        InputError: If it is not one number or one per target.
     """
-    num_targets = targets.shape[1]
-    if given is not None:
-        noise_std = np.atleast_1d(np.asarray(given, float))
-        if len(noise_std) not in (1, num_targets):
-            raise InputError(
-                f"`problem.noise_std` must be one number or one per target, which are {num_targets}, "
-                f"got {len(noise_std)}."
-            )
-        noise_std = np.broadcast_to(noise_std, (num_targets,))
-    elif np.any(is_constant(targets)):
-        raise InputError("`problem.noise_std` must be given where a target is constant, got none.")
-    else:
-        noise_std = config.noise_share * targets.std(axis=0)
-    return noise_std[0] if num_targets == 1 else noise_std
+    if given is None:
+        return None
+    noise_std = np.atleast_1d(np.asarray(given, float))
+    if len(noise_std) not in (1, num_targets):
+        raise InputError(
+            f"`problem.noise_std` must be one number or one per target, which are {num_targets}, got {len(noise_std)}."
+        )
+    return float(noise_std[0]) if num_targets == 1 else np.broadcast_to(noise_std, (num_targets,))
+
+
+def check_varies(names: tuple[str, ...], targets: np.ndarray) -> None:
+    """Refuse to learn a noise from a target that is constant."""
+    constant = [name for name, same in zip(names, is_constant(targets), strict=True) if same]
+    if constant:
+        raise InputError(f"`problem.noise_std` must be given where a target is constant, got none for '{constant[0]}'.")
 
 
 def check_digits(names: tuple[str, ...], scaling: Scaling, dtype: Any, remedy: str) -> None:
@@ -120,9 +119,7 @@ def describe_columns(names: tuple[str, ...], values: np.ndarray, scaling: Scalin
     return described if scaling is None else described | {"means": list(scaling.means), "stds": list(scaling.stds)}
 
 
-def describe_data(
-    config: OwnDataConfig, files: Files, *, num_training: int, num_validation: int, noise_std: Any
-) -> dict[str, Any]:
+def describe_data(config: OwnDataConfig, files: Files, *, num_training: int, num_validation: int) -> dict[str, Any]:
     """Files with their checksums, and how the data were split."""
     is_split = files.validation is None
     num_rows = (num_training + num_validation if is_split else num_training, num_validation)
@@ -135,7 +132,6 @@ def describe_data(
         "num_validation": num_validation,
         "data_seed": config.data_seed if is_split else None,
         "standardised": config.standardise,
-        "noise_std": np.asarray(noise_std, float).tolist(),
         "note": OBSERVATIONS,
     }
 

@@ -32,9 +32,6 @@ class OwnDataConfig(ProblemSettings):
         True,
         description="Whether the model standardises the data to mean 0, std 1; results are in the units of the file.",
     )
-    noise_share: PositiveFloat = Field(
-        0.1, description="Noise std as a share of the std of the targets, if `noise_std` is not given."
-    )
 
 
 class MLPConfig(OwnDataConfig):
@@ -51,11 +48,20 @@ class MLPConfig(OwnDataConfig):
     )
     hidden: Widths = Field((32, 32), description="Neurons of each hidden layer.")
     activation: Activation = Field("tanh", description="Activation function: tanh, sin, relu, gelu or silu.")
+    likelihood: Literal["gaussian", "gaussian_with_scale", "student_t", "bernoulli", "categorical", "poisson"] = Field(
+        "gaussian",
+        description="Distribution of the targets around the prediction: 'gaussian'; 'gaussian_with_scale', whose noise "
+        "depends on the inputs; 'student_t', for outliers; 'bernoulli' for labels 0 and 1; 'categorical' for classes "
+        "0, 1, 2, …; 'poisson' for counts.",
+    )
     noise_std: PositiveFloat | tuple[PositiveFloat, ...] | None = Field(
         None,
-        description="Std of the observation noise in units of the targets, one or one per target; see `noise_share`.",
+        description="Known std of the observation noise in units of the targets, one or one per target; learnt if not "
+        "given.",
     )
-    prior_std: PositiveFloat = Field(0.5, description="Prior std of every weight and bias.")
+    prior_std: PositiveFloat | None = Field(
+        None, description="Known prior std of every weight and bias; if not given, one per array of weights is learnt."
+    )
 
 
 class DeepONetConfig(OwnDataConfig):
@@ -77,9 +83,11 @@ class DeepONetConfig(OwnDataConfig):
     period: PositiveFloat = Field(1.0, description="Period of the last coordinate, in its own units.")
     noise_std: PositiveFloat | None = Field(
         None,
-        description="Std of the noise, or of the tolerated error, in units of the fields; see `noise_share`.",
+        description="Known std of the noise, or of the tolerated error, in units of the fields; learnt if not given.",
     )
-    prior_std: PositiveFloat = Field(0.3, description="Prior std of every weight and bias.")
+    prior_std: PositiveFloat | None = Field(
+        None, description="Known prior std of every weight and bias; if not given, one per array of weights is learnt."
+    )
     model_dtype: Literal["float32", "float64"] = Field(
         "float32", description="Precision of the networks; energies are always float64."
     )

@@ -15,6 +15,11 @@ class SineConfig(ProblemSettings):
     num_validation: Annotated[int, Field(ge=2)] = Field(300, description="Points of the validation grid.")
     noise_std: PositiveFloat = Field(1e-3, description="Std of the noise, in the data and in the likelihood.")
     prior_std: PositiveFloat = Field(1.0, description="Prior std of every weight and bias.")
+    scales: Literal["known", "learnt"] = Field(
+        "known",
+        description="Whether the likelihood has `noise_std` and the prior `prior_std`, as in the paper, or both are "
+        "learnt.",
+    )
     data_seed: Count = Field(0, description="Seed of the noise in the data; `seed` does not change the data.")
 
 
@@ -40,8 +45,12 @@ class BurgersConfig(ProblemSettings):
     branch_hidden: Widths = Field((100,) * 8, description="Neurons of each hidden layer of the branch.")
     trunk_hidden: Widths = Field((100,) * 8, description="Neurons of each hidden layer of the trunk.")
     latent_size: PositiveInt = Field(100, description="Outputs of branch and trunk.")
-    noise_std: PositiveFloat = Field(0.1, description="Std of the noise in the likelihood; the data have none.")
-    prior_std: PositiveFloat = Field(0.1, description="Prior std of every weight and bias.")
+    noise_std: PositiveFloat | None = Field(
+        0.1, description="Std of the noise in the likelihood; the data have none. 'none' to learn it."
+    )
+    prior_std: PositiveFloat | None = Field(
+        0.1, description="Prior std of every weight and bias; 'none' to learn one per array."
+    )
 
 
 class ConeConfig(ProblemSettings):
@@ -60,5 +69,9 @@ class ConeConfig(ProblemSettings):
     branch_hidden: Widths = Field((44,) * 5, description="Neurons of each hidden layer of the branch.")
     trunk_hidden: Widths = Field((44,) * 4, description="Neurons of each hidden layer of the trunk.")
     latent_size: PositiveInt = Field(20, description="Outputs of branch and trunk.")
-    noise_std: PositiveFloat = Field(5e-3, description="Std of the noise in the likelihood, in normalised units.")
-    prior_std: PositiveFloat = Field(0.01, description="Prior std of every weight and bias.")
+    noise_std: PositiveFloat | None = Field(
+        5e-3, description="Std of the noise in the likelihood, in normalised units; 'none' to learn it."
+    )
+    prior_std: PositiveFloat | None = Field(
+        0.01, description="Prior std of every weight and bias; 'none' to learn one per array."
+    )

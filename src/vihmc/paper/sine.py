@@ -59,8 +59,8 @@ def build(config: SineConfig) -> Problem:
         jax.eval_shape(model.init, jax.random.key(0)),
         x,
         truth(x) + noise,
-        prior_std=config.prior_std,
-        noise_std=config.noise_std,
+        prior_std=config.prior_std if config.scales == "known" else None,
+        noise_std=config.noise_std if config.scales == "known" else None,
     )
     grid = np.linspace(-1.2, 1.2, config.num_validation)[:, None]
     is_small = config.name == "sine_small"
