@@ -19,10 +19,11 @@ def apply(params, inputs):  # your network; any pytree of parameters
 keys = jax.random.split(jax.random.key(0), 2)
 params = {"w1": jax.random.normal(keys[0], (1, 16)), "b1": jnp.zeros(16), "w2": jax.random.normal(keys[1], (16, 1))}
 
-posterior = vihmc.Posterior.of(apply, params, x, y, prior_std=1.0, noise_std=0.1)
+posterior = vihmc.Posterior.of(apply, params, x, y)  # noise and prior scale are learnt
 result = vihmc.infer(posterior, initial_params=params)
 prediction = result.predict(np.linspace(-3, 3, 7)[:, None])
 
-print(f"selected {result.subspace.num_selected} of {posterior.num_params} parameters")
+noise = np.exp(result.sampled.draws[:, posterior.layout.names.index("log noise_std")])
+print(f"noise std {noise.mean():.2f} ± {noise.std():.2f}")
 for position, mean, std in zip(np.linspace(-3, 3, 7), prediction.mean[:, 0], prediction.total_std[:, 0], strict=True):
     print(f"x = {position:+.0f}: y = {mean:+.2f} ± {std:.2f}")

@@ -62,6 +62,11 @@ def test_a_run_leaves_everything_it_promises(command, tmp_path):
         assert sum(map(len, chains["diagnostics"]["modes"])) == num_chains
         assert 0 < chains["diagnostics"]["ebfmi_min"] < 2
         assert chains["diagnostics"]["slowest"]["title"].startswith("x = ")
+    assert list(summary["scores"]) == ["vihmc", "vi", "hmc", "map_residual", "ridge", "constant"]
+    assert summary["scores"]["vihmc"]["rmse"] == pytest.approx(summary["predictive"]["rmse"])
+    assert summary["scores"]["hmc"]["crps"] == pytest.approx(summary["reference"]["predictive"]["crps"])
+    assert summary["scales"] == {}
+    assert "Noise std 0.001, given." in out
     for name in ("training", "sensitivity", "predictions", "uncertainty", "joint", "traces", "ranks", "energy"):
         picture = matplotlib.image.imread(run / "figures" / f"{name}.png")
         assert min(picture.shape[:2]) > 400
@@ -264,6 +269,8 @@ def test_the_outcome_in_words():
         },
         "diagnostics": {"rhat_max": 1.01, "ess_bulk_min": 500.0},
         "predictive": {"rmse": 0.1, "mean_epistemic_std": 0.05},
+        "noise": "Noise std of strength: 0.43 (95 %: 0.39 to 0.47), learnt.",
+        "scores": {name: {"log_predictive_density": value} for name, value in (("vihmc", -0.5), ("ridge", -1.25))},
     }
 
     def lines(changes):
@@ -277,6 +284,13 @@ def test_the_outcome_in_words():
         "Frozen parameters contribute 10.7 % of the first-order predictive variance at the training inputs and 12 % at "
         "the validation inputs; the error bars omit it.",
     ]
+    noise, predictions, scores = lines({})[6:]
+    assert noise == summary["noise"]
+    assert predictions.startswith("Predictions at the validation inputs: RMSE 0.1, mean epistemic std 0.05.")
+    assert scores == (
+        "Held-out data, log predictive density in nats a value (higher is better): VI-HMC -0.50, "
+        "ridge regression -1.25."
+    )
     rough = lines({"captured_variance": summary["captured_variance"] | {"at": "training", "left_out": 5.0}})[2]
     assert "at the training inputs" in rough
     assert rough.endswith("Rough estimate: only the leading Gauss–Newton directions were used.")

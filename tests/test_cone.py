@@ -9,6 +9,7 @@ import shutil
 import struct
 from dataclasses import replace
 from functools import cache
+from operator import attrgetter
 from pathlib import Path
 
 import jax
@@ -191,8 +192,8 @@ def test_the_likelihood_is_that_of_all_records(x64):
         noise_std=5e-3,
         dtype="float64",
     )
-    for name in ("inputs", "locations", "targets", "weights", "prior_std", "noise_std"):
-        exact, rounded = (np.asarray(getattr(one, name)) for one in (wide, posterior))
+    for name in ("inputs", "locations", "targets", "weights", "prior_std", "likelihood.noise_std"):
+        exact, rounded = (np.asarray(attrgetter(name)(one)) for one in (wide, posterior))
         np.testing.assert_array_equal(exact.astype(rounded.dtype), rounded)
     row = [int(np.flatnonzero((table.inputs == c).all(axis=1))[0]) for c in records.inputs]
     column = [int(np.flatnonzero((table.points == p).all(axis=1))[0]) for p in records.points]

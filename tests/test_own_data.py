@@ -365,8 +365,8 @@ def test_several_targets_have_a_noise_each(x64, csv_file):
     np.testing.assert_allclose(medians, np.asarray(problem.posterior.targets).std(axis=0))
     assert problem.posterior.layout.scale_names[:2] == ("noise_std[0]", "noise_std[1]")
     assert problem.target_names == ("temperature", "angle")
-    for given, expected in ((2, [2, 2]), ((1, 2), [1, 2])):
-        known = build_problem(MLPConfig(**settings, noise_std=given)).posterior.likelihood
+    for noise_std, expected in ((2, [2, 2]), ((1, 2), [1, 2])):
+        known = build_problem(MLPConfig(**settings, noise_std=noise_std)).posterior.likelihood
         np.testing.assert_array_equal(known.noise_std, expected)
     # One input: in ascending order, for pictures.
     assert np.all(np.diff(problem.validation_inputs[:, 0]) > 0)

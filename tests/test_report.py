@@ -113,7 +113,15 @@ def test_a_run_writes_its_report_and_it_says_what_came_out(run):
         summary["versions"]["jax"],
     ):
         assert words in page.text
-    for title in ("Predictions", "Selected parameters", "Can the chains be trusted?", "Methods side by side", "Costs"):
+    for title in (
+        "Scores",
+        "Predictions",
+        "Noise and prior",
+        "Selected parameters",
+        "Can the chains be trusted?",
+        "Methods side by side",
+        "Costs",
+    ):
         assert f"#{re.sub(r'[^a-z]+', '-', title.lower()).strip('-')}" in [link["href"] for link in page.all("a")]
     assert len(page.all("details")) == 1
 
@@ -167,6 +175,47 @@ def test_the_verdict_has_a_colour_and_a_word(copied, level, kind, word):
     text = write_report(copied).read_text(encoding="utf-8")
     box = re.search(r'<div class="verdict (\w+)"><span[^>]*><span[^>]*>.</span> ([^<]*)</span><p>So it is.', text)
     assert box.groups() == (kind, word)
+
+
+def test_the_best_of_each_column_of_scores_has_a_star(copied):
+    table = {"coverage": {"50": 0.5, "80": 0.7, "95": 0.95}, "width": {"50": 1.0, "80": 2.0, "95": 3.0}}
+    rows = {"vihmc": (-1.0, 0.5, 2.0), "vi": (-1.5, 0.5, 1.0), "ridge": (-0.5, 0.7, 3.0), "constant": (-2.0, 0.9, 4.0)}
+    names = ("log_predictive_density", "crps", "rmse")
+    scores = {name: table | dict(zip(names, row, strict=True)) for name, row in rows.items()}
+    scores["vi"] |= {"coverage": {"50": 0.4, "80": 0.8, "95": None}}
+    change_summary(copied, scores=scores)
+    page = check_safe(write_report(copied).read_text(encoding="utf-8"))
+    text = page.text
+    for words in (
+        "VI-HMC -1 0.5 ★ 2 50 % ★ 70 % 95 % ★ 3",
+        "VI -1.5 0.5 ★ 1 ★ 40 % 80 % ★ – 3",
+        "Yardsticks, from the same training data ridge regression -0.5 ★ 0.7 3 50 % ★ 70 % 95 % ★ 3",
+        "constant -2 0.9 4 50 % ★",
+    ):
+        assert " ".join(words.split()) in text
+    assert text.index("★ marks the best") < text.index("band contains the truth")
+
+
+def test_scores_of_several_targets_are_below_those_of_all(copied):
+    scores = summary_of(copied)["scores"]
+    scores["vihmc"]["outputs"] = {name: scores["vihmc"] | {"rmse": 0.125} for name in ("lift", "drag")}
+    change_summary(copied, scores=scores)
+    text = Page(write_report(copied).read_text(encoding="utf-8")).text
+    assert "Scores of each of 2 targets" in text
+    assert text.index("Scores of lift") < text.index("Scores of drag") < text.index("band contains the truth")
+
+
+def test_scales_that_the_data_do_not_determine_are_named(copied):
+    scale = {"mean": 0.4, "std": 0.02, "q2.5": 0.39, "q50": 0.43, "q97.5": 0.47, "prior_median": 1.5}
+    scale |= {"rhat": 1.002, "ess_bulk": 812.0, "determined": True}
+    scales = {"noise_std": scale, "prior_std.layers.1.bias": scale | {"determined": False, "q97.5": None}}
+    change_summary(copied, scales=scales, noise="Noise std of strength: 0.43 (95 %: 0.39 to 0.47), learnt.")
+    text = check_safe(write_report(copied).read_text(encoding="utf-8")).text
+    assert "Noise std of strength: 0.43 (95 %: 0.39 to 0.47), learnt." in text
+    assert "The data do not determine prior_std.layers.1.bias: its posterior is about as wide as its prior." in text
+    assert (
+        "noise_std 0.43 0.39 to 0.47 1.5 1.002 812 yes prior_std.layers.1.bias 0.43 0.39 to – 1.5 1.002 812 no" in text
+    )
 
 
 PLACE = {"title": "x = 0.5", "index": 3, "value": [0.5]}
@@ -342,7 +391,7 @@ def with_words(value, words, name=""):
     return words if isinstance(value, str) and name not in FIXED else value
 
 
-NAMED = {"selected_per_leaf", "seconds", "versions", "mean", "std", "peak_memory_gb_after"}
+NAMED = {"scores", "scales", "selected_per_leaf", "seconds", "versions", "mean", "std", "peak_memory_gb_after"}
 
 
 def test_words_from_files_are_text_and_nothing_else(run, tmp_path):
@@ -365,6 +414,7 @@ PLACES = [
     *(("reference",), ("reference", "diagnostics"), ("agreement_with_reference",), ("problem",), ("seed",)),
     *(("agreement_with_reference", "vihmc", "rms_log_std_ratio"), ("vi", "mean"), ("hmc", "std"), ("preset",)),
     *(("published",), ("published", "mse"), ("reports",), ("reports", "part"), ("reports", "part", "methods")),
+    *(("scores",), ("scores", "vihmc"), ("scores", "ridge", "crps"), ("scales",), ("scales", "noise_std"), ("noise",)),
     *(("units",), ("notice",), ("peak_memory_gb_after",), ("num_selected",), ("captured_share",), ("threshold",)),
 ]
 HALVES = "half a letter \ud800, and a colour \x1b[31m"

@@ -4,7 +4,8 @@ import pytest
 from vihmc.config.method import SamplerConfig
 from vihmc.diagnostics.convergence import Convergence, Transitions
 from vihmc.diagnostics.modes import Modes
-from vihmc.diagnostics.verdict import ESS_LEAST, ESS_LIMIT, Evidence, Level, judge
+from vihmc.diagnostics.scores import Difference
+from vihmc.diagnostics.verdict import ESS_LEAST, ESS_LIMIT, Evidence, Level, Rival, judge
 
 NUM_CHAINS = 4
 PLACES = ("x = 0", "x = 0.5", "x = 1")
@@ -20,6 +21,7 @@ def evidence(**changes):
         "numbers": tuple(range(NUM_CHAINS)),
         "bad_chains": {},
         "dropped": False,
+        "rivals": {},
     }
 
     def part(kind, values, count):
@@ -142,3 +144,38 @@ def test_the_remedy_fits_the_settings_and_the_stage():
         "Do not trust these error bars: chains of 2 retained draws are too short to judge. Increase hmc.num_draws from "
         "2 to 400."
     )
+
+
+def rival(excess, error, *, ours=-3.4):
+    return Rival(ours, ours + excess, Difference(excess, error))
+
+
+def test_a_simpler_predictor_that_is_better_is_named_with_both_numbers():
+    rivals = {"ridge": rival(1.3, 0.1), "constant": rival(0.5, 0.1)}
+    level, sentence = judge("hmc", evidence(rivals=rivals), SamplerConfig())
+    assert level == Level.DO_NOT
+    assert sentence.startswith(
+        "Do not trust these error bars: ridge regression predicts the held-out data better (log predictive density "
+        "-2.10 against -3.40 nats a value). Use a linear model, or get more data, or try another network."
+    )
+
+
+@pytest.mark.parametrize(
+    ("excess", "error", "is_better"),
+    [
+        (0.1, 0.04, True),
+        (0.1, 0.06, False),  # less than two standard errors
+        (0.015, 0.001, False),  # less than anybody would notice
+        (0.5, np.inf, False),  # a single row
+        (np.inf, np.nan, True),  # a prediction that was impossible
+        (np.nan, np.nan, False),
+        (-0.5, 0.01, False),
+    ],
+)
+def test_a_difference_must_be_large_and_certain(excess, error, is_better):
+    assert rival(excess, error).is_better == is_better
+
+
+def test_failed_chains_come_before_what_they_predict():
+    values = evidence(rivals={"constant": rival(5.0, 0.1)}, rhat=2)
+    assert "the chains have not mixed" in judge("hmc", values, SamplerConfig()).sentence

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from vihmc.checkpointing import Observer
     from vihmc.config.method import MethodConfig, PredictionConfig, SamplerConfig, SelectionConfig, VIConfig
+    from vihmc.diagnostics.scores import scores
     from vihmc.errors import InputError
     from vihmc.models.deeponet import DeepONet
     from vihmc.models.features import PeriodicFeatures
@@ -18,55 +19,83 @@ if TYPE_CHECKING:
     from vihmc.pipeline import Inference, infer
     from vihmc.posterior.density import Posterior
     from vihmc.posterior.layout import ParamLayout
+    from vihmc.posterior.likelihoods import (
+        Bernoulli,
+        Categorical,
+        Gaussian,
+        GaussianWithScale,
+        Likelihood,
+        Poisson,
+        StudentT,
+    )
     from vihmc.posterior.operator import OperatorPosterior
+    from vihmc.posterior.priors import Prior
     from vihmc.posterior.subspace import Subspace
     from vihmc.predict import Prediction
     from vihmc.runs.stored_run import StoredRun, load
 
 _HOMES = {
+    "Bernoulli": "posterior.likelihoods",
+    "Categorical": "posterior.likelihoods",
     "DeepONet": "models.deeponet",
+    "Gaussian": "posterior.likelihoods",
+    "GaussianWithScale": "posterior.likelihoods",
     "Inference": "pipeline",
     "InputError": "errors",
+    "Likelihood": "posterior.likelihoods",
     "MLP": "models.mlp",
     "MethodConfig": "config.method",
     "Observer": "checkpointing",
     "OperatorPosterior": "posterior.operator",
     "ParamLayout": "posterior.layout",
     "PeriodicFeatures": "models.features",
+    "Poisson": "posterior.likelihoods",
     "Posterior": "posterior.density",
     "Prediction": "predict",
     "PredictionConfig": "config.method",
+    "Prior": "posterior.priors",
     "SamplerConfig": "config.method",
     "SelectionConfig": "config.method",
     "StoredRun": "runs.stored_run",
+    "StudentT": "posterior.likelihoods",
     "Subspace": "posterior.subspace",
     "VIConfig": "config.method",
     "infer": "pipeline",
     "load": "runs.stored_run",
+    "scores": "diagnostics.scores",
 }
 
 _STAGES = ("diagnostics", "fit", "predict", "samplers", "selection")
 
 __all__ = [
     "MLP",
+    "Bernoulli",
+    "Categorical",
     "DeepONet",
+    "Gaussian",
+    "GaussianWithScale",
     "Inference",
     "InputError",
+    "Likelihood",
     "MethodConfig",
     "Observer",
     "OperatorPosterior",
     "ParamLayout",
     "PeriodicFeatures",
+    "Poisson",
     "Posterior",
     "Prediction",
     "PredictionConfig",
+    "Prior",
     "SamplerConfig",
     "SelectionConfig",
     "StoredRun",
+    "StudentT",
     "Subspace",
     "VIConfig",
     "infer",
     "load",
+    "scores",
 ]
 
 

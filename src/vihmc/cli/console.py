@@ -5,6 +5,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from vihmc.report.score_table import TITLES
+
 
 def print_outcome(console: Console, summary: dict[str, Any]) -> None:
     """Print the outcome of every stage."""
@@ -23,11 +25,13 @@ def print_outcome(console: Console, summary: dict[str, Any]) -> None:
         f"{hmc['seconds_per_draw'] * 1e3:.3g} ms. Acceptance {hmc['acceptance']:.2f}, divergent draws "
         f"{hmc['divergences']:,}."
     )
+    console.print(summary["noise"], markup=False)
     console.print(
         f"Predictions at the validation inputs: RMSE {predictive['rmse']:.4g}, mean epistemic std "
         f"{predictive['mean_epistemic_std']:.4g}. R-hat at most {diagnostics['rhat_max']:.3f}, bulk ESS at least "
         f"{diagnostics['ess_bulk_min']:.0f}."
     )
+    console.print(scores_sentence(summary["scores"]), markup=False)
     if "reports" in summary:
         console.print(report_table(summary))
     if "agreement_with_reference" in summary:
@@ -36,6 +40,18 @@ def print_outcome(console: Console, summary: dict[str, Any]) -> None:
             "RMS log ratio of the predictive std to that of HMC on all parameters: "
             f"VI-HMC {ratio['vihmc']:.3f}, VI {ratio['vi']:.3f}."
         )
+
+
+def scores_sentence(scores: dict[str, Any]) -> str:
+    """How well the held-out data are predicted by every method and yardstick."""
+    key = "log_score" if "log_score" in scores["vihmc"] else "log_predictive_density"
+    title = "log score" if key == "log_score" else "log predictive density"
+    shown = ", ".join(f"{TITLES[name]} {_show(found[key])}" for name, found in scores.items())
+    return f"Held-out data, {title} in nats a value (higher is better): {shown}."
+
+
+def _show(value: float | None) -> str:
+    return "not finite" if value is None else f"{value:.2f}"
 
 
 ROUGH_FROM = 0.1

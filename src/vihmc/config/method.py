@@ -10,6 +10,10 @@ from pydantic import Field, create_model, model_serializer, model_validator
 
 from vihmc.config.settings import Count, PositiveFloat, PositiveInt, Probability, Settings, Share
 
+PAPER_THRESHOLD = 0.9
+SMALL_MODEL = 5000
+"""Up to so many parameters all are sampled where scales are learnt, if nothing else is asked for."""
+
 
 class VIConfig(Settings):
     """First stage: a Gaussian approximation of all parameters, by VI or around a mode."""
@@ -56,8 +60,11 @@ class SelectionConfig(Settings):
         "variance; the others are baselines of the paper's size. 'auto' is 'predictive' where target inputs are named, "
         "else 'sensitivity'.",
     )
-    threshold: Share = Field(
-        0.9, description="Share to capture: of the predictive variance with 'predictive', else of the total score."
+    threshold: Share | None = Field(
+        None,
+        description="Share to capture: of the predictive variance with 'predictive', else of the total score. If not "
+        "given, 0.9 as in the paper; but everything where scales are learnt and the model is small, because frozen "
+        "weights hold their scale back and a subset mixes worse.",
     )
     count: PositiveInt | None = Field(None, description="Number of parameters to select, instead of a threshold.")
     target_inputs: str = Field(
@@ -75,12 +82,24 @@ class SelectionConfig(Settings):
         "makes gradients cheaper.",
     )
 
-    def with_defaults(self, *, has_target_inputs: bool) -> "SelectionConfig":
-        """Return the same with 'auto' decided, given whether the user said where the model will be used."""
-        if self.rule != "auto":
-            return self
-        named = has_target_inputs or self.target_inputs != "training"
-        return self.model_copy(update={"rule": "predictive" if named else "sensitivity"})
+    def with_defaults(
+        self, *, has_target_inputs: bool, num_params: int | None = None, num_scales: int = 0
+    ) -> "SelectionConfig":
+        """Return the same with all that was left open decided.
+
+        Args:
+            has_target_inputs: Whether the user said where the model will be used.
+            num_params: Size of the model, if it is known.
+            num_scales: How many scales are learnt.
+        """
+        decided: dict[str, Any] = {}
+        if self.rule == "auto":
+            named = has_target_inputs or self.target_inputs != "training"
+            decided["rule"] = "predictive" if named else "sensitivity"
+        if self.threshold is None:
+            is_small = num_params is not None and num_params <= SMALL_MODEL
+            decided["threshold"] = 1.0 if num_scales and is_small else PAPER_THRESHOLD
+        return self.model_copy(update=decided) if decided else self
 
     @property
     def target_inputs_file(self) -> str | None:

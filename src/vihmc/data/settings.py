@@ -60,7 +60,7 @@ class MLPConfig(OwnDataConfig):
         "given.",
     )
     prior_std: PositiveFloat | None = Field(
-        None, description="Known prior std of every weight and bias; if not given, one per array of weights is learnt."
+        None, description="Known prior std of every weight and bias; learnt if not given."
     )
 
 
@@ -86,7 +86,7 @@ class DeepONetConfig(OwnDataConfig):
         description="Known std of the noise, or of the tolerated error, in units of the fields; learnt if not given.",
     )
     prior_std: PositiveFloat | None = Field(
-        None, description="Known prior std of every weight and bias; if not given, one per array of weights is learnt."
+        None, description="Known prior std of every weight and bias; learnt if not given."
     )
     model_dtype: Literal["float32", "float64"] = Field(
         "float32", description="Precision of the networks; energies are always float64."

@@ -1,15 +1,17 @@
-"""Whether to trust the error bars of a run: what is wrong with its chains, if anything, and which setting to change.
+"""Whether to trust the error bars of a run: what is wrong with them, if anything, and which setting to change.
 
-The verdict is about sampling alone. Chains on the selected parameters can be right while the frozen parameters
-contribute variance that the error bars omit.
+The verdict is about the sampling, and about the held-out data: error bars that predict them worse than a simpler
+predictor are of no use, however well the chains have mixed. It tests nothing else about the model. Chains on the
+selected parameters can be right while the frozen parameters contribute variance that the error bars omit.
 
 Each rule looks at the evidence for one thing that goes wrong and returns a finding or nothing. Rules come in order of
 severity, causes before symptoms; the first of the most severe level is reported.
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +19,7 @@ import numpy as np
 from vihmc.config.method import SamplerConfig
 from vihmc.diagnostics.convergence import Convergence, Transitions
 from vihmc.diagnostics.modes import Modes
+from vihmc.diagnostics.scores import Difference
 
 RHAT_LIMIT = 1.05
 """Beyond it chains differ by a third of their width: R-hat² - 1 is the variance between chains over that within."""
@@ -32,7 +35,25 @@ EBFMI_LIMIT = 0.3
 """Below it the energy performs a random walk, and chains seldom visit the tails (Betancourt 2016)."""
 LONGEST_LIMIT = 0.1
 """A larger share of truncated trajectories explains slow chains."""
+RIVAL_LIMIT = 0.02
+"""Difference in log predictive density, in nats a value, beyond which a simpler predictor counts as better: 2 % of the
+density."""
+RIVAL_ERRORS = 2.0
+"""The difference also has to be so many of its standard errors."""
 
+RIVALS = {
+    "map": ("the MAP alone", "Averaging over the posterior made it worse: check the prior, or select more parameters"),
+    "map_residual": (
+        "the MAP with the size of its training residual as its error bar",
+        "The error bars have the wrong size: leave the noise std out, so that it is learnt, or select more parameters",
+    ),
+    "ridge": ("ridge regression", "Use a linear model, or get more data, or try another network"),
+    "constant": (
+        "the mean of the training targets",
+        "The network has learnt nothing of use: check the data and the fit",
+    ),
+}
+"""Simpler predictors: what they are called in a sentence, and what to do where one is better."""
 
 SUBJECTS = {"hmc": "these error bars", "reference": "the error bars of HMC on all parameters"}
 """What the chains of a stage are for."""
@@ -46,6 +67,28 @@ class Level(StrEnum):
     DO_NOT = "do not trust"
 
 
+class Rival(NamedTuple):
+    """A simpler predictor beside the predictions of the chains, on the held-out data.
+
+    Attributes:
+        ours: Log predictive density of the chains, in nats a value.
+        theirs: That of the simpler predictor.
+        difference: By how much it is better, pair by pair.
+    """
+
+    ours: float
+    theirs: float
+    difference: Difference
+
+    @property
+    def is_better(self) -> bool:
+        """Whether it is better by more than chance."""
+        excess, standard_error = self.difference
+        # The difference to a prediction that was impossible is infinite and has no standard error.
+        is_large = excess > RIVAL_LIMIT and not excess <= RIVAL_ERRORS * standard_error
+        return is_large and not self.theirs <= self.ours
+
+
 class Evidence(NamedTuple):
     """Evidence about the chains of a stage.
 
@@ -57,6 +100,7 @@ class Evidence(NamedTuple):
         numbers: Numbers of the chains; some may have been left out.
         bad_chains: Chains that failed, each with the reason.
         dropped: Whether they were left out.
+        rivals: Simpler predictors, compared with the predictions of the chains on the held-out data.
     """
 
     convergence: Convergence
@@ -66,6 +110,7 @@ class Evidence(NamedTuple):
     numbers: tuple[int, ...]
     bad_chains: dict[int, str]
     dropped: bool
+    rivals: Mapping[str, Rival] = MappingProxyType({})
 
 
 class Verdict(NamedTuple):
@@ -223,6 +268,17 @@ def _find_a_single_chain(evidence: Evidence, settings: Settings) -> Finding | No
     return Finding(Level.MEAN_ONLY, "a single chain cannot detect other modes", settings.increase("num_chains", 4))
 
 
+def _find_a_better_rival(evidence: Evidence, settings: Settings) -> Finding | None:
+    better = {name: rival for name, rival in evidence.rivals.items() if rival.is_better}
+    if not better:
+        return None
+    best = max(better, key=lambda name: better[name].theirs)
+    title, remedy = RIVALS[best]
+    numbers = f"{better[best].theirs:.2f} against {better[best].ours:.2f} nats a value"
+    problem = f"{title} predicts the held-out data better (log predictive density {numbers})"
+    return Finding(Level.DO_NOT, problem, f"{remedy}. The report has all scores")
+
+
 RULES: tuple[Callable[[Evidence, Settings], Finding | None], ...] = (
     _find_nothing_to_judge,
     _find_bad_chains,
@@ -232,6 +288,7 @@ RULES: tuple[Callable[[Evidence, Settings], Finding | None], ...] = (
     _find_short_trajectories,
     _find_too_few_draws,
     _find_errors_of_the_mean,
+    _find_a_better_rival,
     _find_a_single_chain,
 )
 

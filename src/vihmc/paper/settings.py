@@ -48,9 +48,7 @@ class BurgersConfig(ProblemSettings):
     noise_std: PositiveFloat | None = Field(
         0.1, description="Std of the noise in the likelihood; the data have none. 'none' to learn it."
     )
-    prior_std: PositiveFloat | None = Field(
-        0.1, description="Prior std of every weight and bias; 'none' to learn one per array."
-    )
+    prior_std: PositiveFloat | None = Field(0.1, description="Prior std of every weight and bias; 'none' to learn it.")
 
 
 class ConeConfig(ProblemSettings):
@@ -72,6 +70,4 @@ class ConeConfig(ProblemSettings):
     noise_std: PositiveFloat | None = Field(
         5e-3, description="Std of the noise in the likelihood, in normalised units; 'none' to learn it."
     )
-    prior_std: PositiveFloat | None = Field(
-        0.01, description="Prior std of every weight and bias; 'none' to learn one per array."
-    )
+    prior_std: PositiveFloat | None = Field(0.01, description="Prior std of every weight and bias; 'none' to learn it.")

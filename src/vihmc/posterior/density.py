@@ -96,7 +96,7 @@ class Posterior:
             inputs: An array or a pytree of arrays with a common leading axis.
             targets: What was observed at `inputs`; for most likelihoods of the shape that the model returns.
             likelihood: How targets scatter around the outputs; Gaussian if not given.
-            prior: Of the parameters; Gaussian around zero, with a learnt scale for each array, if not given.
+            prior: Of the parameters; Gaussian around zero, with one learnt scale, if not given.
             prior_std: Short for ``prior=Prior(std=prior_std)``.
             noise_std: Short for ``likelihood=Gaussian(noise_std)``: one positive number, one per entry of the last axis
                 of `targets`, or one per observation.

@@ -79,7 +79,7 @@ class OperatorPosterior(Posterior):
             functions: Values of each function at the sensors, (functions, sensors).
             locations: Coordinates, (locations, dims).
             targets: The field of each function at each location, (functions, locations).
-            prior: Of the parameters; Gaussian around zero, with a learnt scale for each array, if not given.
+            prior: Of the parameters; Gaussian around zero, with one learnt scale, if not given.
             prior_std: Short for ``prior=Prior(std=prior_std)``.
             noise_std: Standard deviation of the observation noise, one number; learnt if not given.
             weights: How often each value was observed, of the shape of `targets`; zero where there is none, whatever

@@ -2,8 +2,10 @@ r"""The prior of the weights: Gaussian, with given standard deviations or with s
 
 .. math:: \theta_i \sim N(m_i,\ (s_{g(i)}\, b_i)^2), \qquad s_g \sim \text{half-Cauchy}(1)
 
-A group g is an array of the model, so weights and biases of every layer have a scale of their own, or all parameters
-are one group. With known scales s is one and b is the standard deviation.
+A group g is all parameters, or an array of the model, so that weights and biases of every layer have a scale of their
+own. One scale is the default: on UCI tables chains mix better with it and predict no worse. Where tanh units saturate,
+the data put no upper end to the scale of the first layer (docs/decisions/learnt-scales.md). With known scales s is one
+and b is the standard deviation.
 """
 
 from dataclasses import dataclass
@@ -29,12 +31,13 @@ class Prior:
         std: Known standard deviation: one number, or a tree like the parameters with one number per array; None to
             learn it.
         mean: Values that the prior is around, such as those of a pretrained network; zero if not given.
-        scales: What has a learnt scale of its own: every array of the model, or all parameters together.
+        scales: What has a learnt scale: "one" for all parameters together, or "per_array" for every array of the model,
+            weights and biases apart.
     """
 
     std: Any = None
     mean: Params | None = None
-    scales: str = "per_array"
+    scales: str = "one"
 
     def on(self, layout: ParamLayout, dtype: Any) -> "WeightPrior":
         """The prior of the parameters of a model."""

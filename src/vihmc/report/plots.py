@@ -28,9 +28,11 @@ from vihmc.report.style import (
     row_of_axes,
 )
 from vihmc.runs.evaluation import HMC, VI, VIHMC, MethodResult, RunResult
+from vihmc.runs.scoring import class_probabilities, is_of_classes
 from vihmc.selection.rules import captured_share
 
 FEW_PARAMETERS = 20
+MAX_BINS = 10
 MAX_TARGETS = 4
 """Targets that a figure shows, the first ones."""
 
@@ -40,6 +42,8 @@ def run_figures(result: RunResult) -> dict[str, Figure]:
     builders: dict[str, Callable[[RunResult], Figure]] = {"training": training, "sensitivity": sensitivity}
     if _is_curve(result):
         builders |= {"predictions": predictions, "uncertainty": uncertainty}
+    elif is_of_classes(result.problem.posterior.likelihood):
+        builders["reliability"] = reliability
     elif result.problem.locations is None:
         builders["parity"] = parity
     if result.problem.posterior.num_params > FEW_PARAMETERS and has_layers(result.problem.posterior.layout):
@@ -84,7 +88,7 @@ def training(result: RunResult) -> Figure:
 def sensitivity(result: RunResult) -> Figure:
     """Share of the total sensitivity that the n most sensitive parameters hold, and the distribution of scores."""
     values = np.asarray(result.inference.selected.scores.values, dtype=float)
-    num_selected, threshold = result.inference.subspace.num_selected, result.config.selection.threshold
+    num_selected, threshold = len(result.inference.selected.indices), result.selection.threshold
     figure = Figure(figsize=(9, 3.6), layout="constrained")
     share_axes, histogram_axes = figure.subplots(1, 2)
     numbers = np.arange(1, values.size + 1)
@@ -118,7 +122,7 @@ def sensitivity(result: RunResult) -> Figure:
 
 def _score_bars(axes: Axes, result: RunResult, values: np.ndarray) -> None:
     order = np.argsort(values)
-    chosen = np.isin(order, np.asarray(result.inference.subspace.selected))
+    chosen = np.isin(order, result.inference.selected.indices)
     axes.barh(np.flatnonzero(chosen), values[order][chosen], color=BLUE, label="selected")
     frozen = {"color": "white", "edgecolor": GREY, "hatch": "//", "label": "frozen"}
     axes.barh(np.flatnonzero(~chosen), values[order][~chosen], **frozen)
@@ -167,6 +171,23 @@ def parity(result: RunResult) -> Figure:
         column[0].set_title(name)
     for row, axes in enumerate(grid[:, 0]):
         axes.set_ylabel(f"Predicted {names[row]}")
+    legend_below(figure)
+    return finish(figure)
+
+
+def reliability(result: RunResult) -> Figure:
+    """How often the most probable class was observed against its probability, a panel per method."""
+    methods = _ordered(result)
+    figure = Figure(figsize=(4.2 * len(methods), 3.9), layout="constrained")
+    for axes, (name, method) in zip(row_of_axes(figure, len(methods)), methods.items(), strict=True):
+        probabilities, labels = class_probabilities(result.problem, method.prediction.mean)
+        confidence, is_right = probabilities.max(axis=-1).ravel(), (probabilities.argmax(axis=-1) == labels).ravel()
+        bins = np.array_split(np.argsort(confidence), min(MAX_BINS, len(confidence)))
+        points = [(confidence[one].mean(), is_right[one].mean()) for one in bins]
+        axes.plot(*np.transpose(points), "o-", color=BLUE, label="bins of equally many rows")
+        axes.axline((1, 1), slope=1, color=GREY, linestyle=":", label="calibrated")
+        axes.set(xlabel="Probability of the predicted class", xlim=(0, 1.02), ylim=(0, 1.02), title=name)
+    figure.axes[0].set_ylabel("Share of rows predicted rightly")
     legend_below(figure)
     return finish(figure)
 

@@ -15,15 +15,16 @@ from vihmc.errors import InputError
 from vihmc.report.finished import FinishedRun, Method, read_run
 from vihmc.report.formats import clean, show_count, show_number, show_share
 from vihmc.report.page import read_picture, render
+from vihmc.report.score_table import score_rows, score_rows_per_output
 from vihmc.runs.evaluation import VIHMC
 from vihmc.runs.files import write_atomically
 
 PUBLISHED, PARTS, MORE = "Comparison with published results", "Accuracy on each part of the data", "More figures"
 TITLES = (
-    *("Predictions", "Selected parameters", "Can the chains be trusted?", "First-stage fit", "Methods side by side"),
-    *(PUBLISHED, PARTS, MORE, "Settings", "Costs", "How to reproduce"),
+    *("Scores", "Predictions", "Noise and prior", "Selected parameters", "Can the chains be trusted?"),
+    *("First-stage fit", "Methods side by side", PUBLISHED, PARTS, MORE, "Settings", "Costs", "How to reproduce"),
 )
-PREDICTIONS = ("predictions", "fields", "spectra", "uncertainty", "parity")
+PREDICTIONS = ("predictions", "fields", "spectra", "uncertainty", "parity", "reliability")
 OTHERS = ("sensitivity", "layers", "traces", "ranks", "energy", "training", "joint")
 """Figures that have a place on the page."""
 
@@ -40,7 +41,7 @@ class Quantity(NamedTuple):
 QUANTITIES = (
     Quantity("RMSE", "rmse", show_number, "Root mean square error of the mean prediction. Lower is better."),
     Quantity("Relative L2 error", "relative_l2", show_share, "Norm of the error over the norm of the truth."),
-    Quantity("CRPS", "crps", show_number, "Error of the predictive distribution, in output units. Lower is better."),
+    Quantity("CRPS", "crps", show_number, "Error of the predictive distribution, noise included. Lower is better."),
     Quantity("Mean epistemic std", "mean_epistemic_std", show_number, "Mean width of the error bars, without noise."),
     Quantity("Band coverage", "band_coverage", show_share, "Truth inside the credible band. Should be near its level."),
     Quantity("… with noise", "observation_band_coverage", show_share, "The same for the band of a new observation."),
@@ -138,6 +139,8 @@ def build_report(run: FinishedRun) -> str:
         shown={"predictions": predicted, "others": others},
         read_picture=read_picture,
         checks=CHECKS,
+        scores=score_rows(summary.scores),
+        scores_per_output=score_rows_per_output(summary.scores),
         accuracy=accuracy_rows(methods, has_units=summary.units is not None),
         published=partial(_published, summary.published or {}),
         factor=lambda log_ratio: None if log_ratio is None else show_number(math.exp(min(abs(log_ratio), 700.0))),

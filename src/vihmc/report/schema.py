@@ -21,7 +21,7 @@ Number = float | None
 class Table(BaseModel):
     """A table of the summary."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, serialize_by_alias=True)
 
 
 class CapturedVariance(Table):
@@ -59,10 +59,10 @@ class Fit(Table):
 
 
 class VerdictTable(Table):
-    """Whether the chains can be trusted."""
+    """Whether the error bars can be trusted."""
 
     level: Level = Field(description="`trust`, `trust the mean, not the tails` or `do not trust`.")
-    sentence: str = Field(description="The reason, with the setting to change.")
+    sentence: str = Field(description="The reason, with what to change.")
 
 
 class ChainsTable(Table):
@@ -94,9 +94,15 @@ class ChainsTable(Table):
 class Predictive(Table):
     """Accuracy of the predictions at the validation inputs."""
 
-    rmse: Number = Field(description="Root mean square error of the mean prediction against the validation targets.")
+    rmse: Number = Field(
+        description="Root mean square error of the mean prediction against the validation targets; of classes, of "
+        "their probabilities."
+    )
     mse: Number = Field(description="Mean square error of the mean prediction.")
-    crps: Number = Field(description="Continuous ranked probability score in output units; lower is better.")
+    crps: Number = Field(
+        description="Continuous ranked probability score of the predictive distribution of an observation, noise "
+        "included, in output units; lower is better. Null for classes, as are the bands."
+    )
     mean_epistemic_std: Number = Field(description="Mean standard deviation of the model output, without noise.")
     mean_total_std: Number = Field(description="Mean standard deviation of a new observation, noise included.")
     band_level: Number = Field(description="Level of the widest credible band.")
@@ -105,6 +111,46 @@ class Predictive(Table):
         None, description="The same for the band of a new observation, noise included."
     )
     relative_l2: Number = Field(None, description="Operators only: mean over functions of ‖error‖ / ‖truth‖.")
+
+
+class ScoresTable(Table):
+    """Scores of a predictive distribution on the validation data, in the units of the data file."""
+
+    log_predictive_density: Number = Field(
+        None, description="Mean log density of a value under the predictive distribution, in nats; higher is better."
+    )
+    crps: Number = Field(None, description="Mean continuous ranked probability score, noise included; lower is better.")
+    rmse: Number = Field(None, description="Root mean square error of the predictive mean.")
+    coverage: dict[str, Number] | None = Field(
+        None, description="Share of the values inside the central bands of 50, 80 and 95 %, noise included."
+    )
+    width: dict[str, Number] | None = Field(None, description="Mean widths of these bands.")
+    accuracy: Number = Field(None, description="Classes only: share of rows whose most probable class was observed.")
+    log_score: Number = Field(None, description="Classes only: mean log probability of the observed class, in nats.")
+    brier: Number = Field(None, description="Classes only: mean squared error of the probabilities, from 0 to 2.")
+    calibration_error: Number = Field(
+        None, description="Classes only: expected calibration error, in 15 bins of equally many rows."
+    )
+    outputs: dict[str, "ScoresTable"] | None = Field(
+        None, description="The same for each target by name, where there are several; not for fields of an operator."
+    )
+
+
+class ScaleTable(Table):
+    """The posterior of a learnt scale, in the units of the data."""
+
+    mean: Number = Field(description="Posterior mean.")
+    std: Number = Field(description="Posterior standard deviation.")
+    low: Number = Field(alias="q2.5", description="2.5 % quantile.")
+    median: Number = Field(alias="q50", description="Median.")
+    high: Number = Field(alias="q97.5", description="97.5 % quantile.")
+    prior_median: Number = Field(description="Median of its half-Cauchy prior.")
+    rhat: Number = Field(description="Rank-normalised split R-hat.")
+    ess_bulk: Number = Field(description="Bulk effective sample size.")
+    determined: bool = Field(
+        description="Whether the data determine it: false if the posterior std of its logarithm is above 1, or the "
+        "central 95 % span more than a factor of 30."
+    )
 
 
 class PredictiveInUnits(Predictive):
@@ -202,7 +248,9 @@ class Summary(Table):
     preset: str = Field(description="The preset that the settings started from.")
     objective: str = Field(description="Objective of the VI fit: `elbo` or `published`.")
     kl_weight: float = Field(description="Weight of the KL term; below 1, q approximates a tempered posterior.")
-    noise_std: float | list[float] = Field(description="Std of the observation noise, one or one per output.")
+    noise_std: float | list[float] | None = Field(
+        description="Known std of the observation noise, one or one per output; null if it was learnt."
+    )
     prior_std: Number = Field(description="Prior standard deviation of the weights, if the problem has a single one.")
     threshold: float = Field(description="Share to capture by the selected parameters.")
     seed: int = Field(description="Random seed.")
@@ -225,8 +273,20 @@ class Summary(Table):
         description="Number of selected parameters and of all parameters, for every array of the model."
     )
     vi: Fit = Field(description="The first stage.")
-    verdict: VerdictTable = Field(description="Whether the VI-HMC chains can be trusted.")
+    verdict: VerdictTable = Field(
+        description="Whether the VI-HMC error bars can be trusted: whether the chains have converged, and no yardstick "
+        "in `scores` predicts the validation data better."
+    )
     hmc: ChainsTable = Field(description="The VI-HMC chains and their cost.")
+    noise: str = Field(description="What was assumed or learnt about the observation noise, in a sentence.")
+    scales: dict[str, ScaleTable] = Field(
+        description="Posterior of each learnt scale by name, from the VI-HMC chains; empty if all were given."
+    )
+    scores: dict[str, ScoresTable] = Field(
+        description="Scores on the validation data of `vihmc`, of `vi` or `laplace`, of `hmc` if it was run, and of "
+        "yardsticks from the same training data: `map_residual` (the MAP with its training residual), `ridge` (ridge "
+        "regression) and `constant` (mean and std of the targets); of classes, `map` and `constant` (frequencies)."
+    )
     predictive: Predictive = Field(description="Accuracy of VI-HMC at the validation inputs.")
     predictive_vi: Predictive = Field(description="Accuracy of VI alone.")
     diagnostics: Diagnostics = Field(
@@ -280,7 +340,7 @@ def _rows(model: type[BaseModel], prefix: str, explained: dict[type, str], skip:
     for name, field in model.model_fields.items():
         if name in skip:
             continue
-        key, meaning = f"{prefix}{name}", field.description or ""
+        key, meaning = f"{prefix}{field.alias or name}", field.description or ""
         inner, is_named = _table_of(field.annotation)
         if inner is None:
             yield key, meaning

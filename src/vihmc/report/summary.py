@@ -13,6 +13,8 @@ from vihmc.devices import peak_memory_gb
 from vihmc.report.schema import Summary
 from vihmc.runs.assessment import ChainsResult
 from vihmc.runs.evaluation import HMC, VI, VIHMC, RunResult, accuracy, agreement
+from vihmc.runs.learnt_scales import LearntScale, describe_noise
+from vihmc.runs.scoring import Scored, is_of_classes
 from vihmc.samplers.third_stage import Sampled
 
 SMALL_MODEL = 200
@@ -28,26 +30,28 @@ def summarise(result: RunResult) -> dict[str, Any]:
 def _collect(result: RunResult) -> dict[str, Any]:
     config, problem, inference = result.config, result.problem, result.inference
     names, chains = problem.param_names, _chains_of(result, VIHMC)
-    scores, selected = inference.selected.scores.values, inference.subspace.selected
+    scores, selected = inference.selected.scores.values, inference.selected.indices
+    selection = result.selection
 
     def accurate(name: str) -> dict[str, float]:
         truth, is_field = np.asarray(problem.validation_targets), problem.locations is not None
+        is_class, weights = is_of_classes(problem.posterior.likelihood), problem.validation_weights
         predicted = result.methods[name].prediction
-        return accuracy(predicted, truth, is_field=is_field, weights=problem.validation_weights)
+        return accuracy(predicted, truth, is_field=is_field, is_class=is_class, weights=weights)
 
     summary: dict[str, Any] = {
         "problem": problem.name,
         "preset": config.preset,
         "objective": config.vi.objective,
         "kl_weight": config.vi.kl_weight,
-        "noise_std": np.asarray(problem.posterior.noise_std).tolist(),
+        "noise_std": getattr(config.problem, "noise_std", None),
         "prior_std": getattr(config.problem, "prior_std", None),
-        "threshold": config.selection.threshold,
+        "threshold": selection.threshold,
         "seed": config.seed,
         "num_params": problem.posterior.num_params,
-        "num_selected": inference.subspace.num_selected,
-        "first_stage": config.first_stage,
-        "rule": config.selection.with_defaults(has_target_inputs=False).rule,
+        "num_selected": len(inference.selected.indices),
+        "first_stage": "laplace" if inference.fit.is_laplace else "vi",
+        "rule": selection.rule,
         "captured_share": float(scores[selected].sum() / scores.sum()),
         "captured_variance": _captured(result),
         "frozen_share": result.frozen_share,
@@ -56,6 +60,9 @@ def _collect(result: RunResult) -> dict[str, Any]:
         "vi": _vi(result, names),
         "verdict": chains.verdict._asdict(),
         "hmc": _chains(chains, config.hmc, names),
+        "noise": describe_noise(problem, result.scales),
+        "scales": {name: _scale(scale) for name, scale in result.scales.items()},
+        "scores": _scores(result),
         "predictive": accurate(VIHMC),
         "predictive_vi": accurate(VI),
         "diagnostics": _diagnostics(chains),
@@ -81,6 +88,25 @@ def _collect(result: RunResult) -> dict[str, Any]:
         pairs = (("vi", VI), ("vihmc", VIHMC))
         summary["agreement_with_reference"] = {key: agreement(result.methods[name], reference) for key, name in pairs}
     return summary
+
+
+def _scale(scale: LearntScale) -> dict[str, Any]:
+    """A learnt scale, under the names of the summary."""
+    names = {"low": "q2.5", "median": "q50", "high": "q97.5", "is_determined": "determined"}
+    return {names.get(name, name): value for name, value in scale._asdict().items()}
+
+
+def _scores(result: RunResult) -> dict[str, Any]:
+    """Scores of every method and yardstick, under the names of the summary."""
+    names = {VIHMC: "vihmc", VI: "laplace" if result.inference.fit.is_laplace else "vi", HMC: "hmc"}
+    yardsticks = [name for name in result.scores if name not in names]
+    ordered = [name for name in names if name in result.scores] + yardsticks
+    return {names.get(name, name): _as_table(result.scores[name]) for name in ordered}
+
+
+def _as_table(scored: Scored) -> dict[str, Any]:
+    outputs = {name: one.as_dict() for name, one in scored.outputs.items()}
+    return scored.overall.as_dict() | ({"outputs": outputs} if outputs else {})
 
 
 def _captured(result: RunResult) -> dict[str, Any] | None:

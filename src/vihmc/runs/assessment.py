@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from vihmc import predict as prediction
@@ -11,8 +13,10 @@ from vihmc.config.method import SamplerConfig
 from vihmc.data import Problem
 from vihmc.diagnostics.convergence import Convergence, Transitions, assess, describe_transitions
 from vihmc.diagnostics.modes import Modes, everyone, find_modes
-from vihmc.diagnostics.verdict import Evidence, Verdict, judge
+from vihmc.diagnostics.verdict import Evidence, Rival, Verdict, judge
+from vihmc.posterior.likelihoods import Categorical
 from vihmc.posterior.subspace import Subspace
+from vihmc.runs.expectation import expected_observations
 from vihmc.samplers.third_stage import Sampled
 from vihmc.types import Inputs
 
@@ -64,8 +68,23 @@ class ChainsResult:
     verdict: Verdict
 
 
-def assess_chains(stage: str, problem: Problem, sampled: Sampled, config: SamplerConfig) -> ChainsResult:
-    """Assess the chains of a stage that was run with `config`."""
+def assess_chains(
+    stage: str,
+    problem: Problem,
+    sampled: Sampled,
+    config: SamplerConfig,
+    *,
+    rivals: dict[str, Rival] | None = None,
+) -> ChainsResult:
+    """Assess the chains of a stage that was run with `config`.
+
+    Args:
+        stage: ``hmc`` or ``reference``.
+        problem: The problem.
+        sampled: Its chains.
+        config: Settings of the chains.
+        rivals: Simpler predictors beside the predictions of the chains, on the held-out data.
+    """
     predict_fn, inputs, places = find_probe(problem, sampled.space)
     chains = sampled.chains
     values = prediction.evaluate(predict_fn, chains.positions, inputs).reshape(*chains.log_density.shape, -1)
@@ -76,7 +95,8 @@ def assess_chains(stage: str, problem: Problem, sampled: Sampled, config: Sample
     # Chains with targets of their own are meant to differ.
     modes = (everyone(len(values)) if sampled.is_per_chain else find_modes(values)).renumbered(numbers)
     titles = tuple(place.title for place in places)
-    evidence = Evidence(convergence, transitions, modes, titles, numbers, sampled.bad_chains, sampled.dropped)
+    bad, dropped = sampled.bad_chains, sampled.dropped
+    evidence = Evidence(convergence, transitions, modes, titles, numbers, bad, dropped, rivals or {})
     watched = {"slowest": convergence.worst, "typical": convergence.typical}
     return ChainsResult(
         sampled,
@@ -107,7 +127,8 @@ def find_probe(problem: Problem, subspace: Subspace) -> Probe:
     """Choose predictions that represent all: of an operator, those at a grid of functions and locations."""
     posterior, inputs = problem.posterior, problem.validation_inputs
     if problem.locations is None:
-        return Probe(subspace.restrict(posterior.predict), inputs, _places(problem))
+        rows = expected_observations(posterior, subspace, inputs)
+        return Probe(rows.predict_fn, rows.rows, _places(problem))
     side = int(_NUM_ASSESSED**0.5)
     functions, locations = (
         _evenly(np.arange(len(everything)), side) if chosen is None else np.asarray(chosen)
@@ -119,7 +140,7 @@ def find_probe(problem: Problem, subspace: Subspace) -> Probe:
 
 def _places(problem: Problem) -> tuple[Place, ...]:
     """The place of every output at every validation input."""
-    num_inputs, *shape = problem.validation_targets.shape
+    num_inputs = len(problem.validation_targets)
     inputs = problem.validation_inputs
     is_scalar = getattr(inputs, "shape", ())[1:] == (1,)
     values = [tuple(np.asarray(inputs[index]).tolist()) if is_scalar else None for index in range(num_inputs)]
@@ -127,11 +148,21 @@ def _places(problem: Problem) -> tuple[Place, ...]:
         f"input {index}" if value is None else f"{problem.input_name} = {value[0]:.4g}"
         for index, value in enumerate(values)
     ]
-    numbers = problem.target_names or [f"output {number}" for number in range(int(np.prod(shape)))]
-    outputs = [f", {name}" for name in numbers] if np.prod(shape) > 1 else [""]
+    names = _output_names(problem)
+    outputs = [f", {name}" for name in names] if len(names) > 1 else [""]
     return tuple(
         Place(titles[index] + output, index, values[index]) for index in range(num_inputs) for output in outputs
     )
+
+
+def _output_names(problem: Problem) -> tuple[str, ...]:
+    """Names of what is predicted at each input: targets, or classes."""
+    posterior = problem.posterior
+    if isinstance(posterior.likelihood, Categorical):
+        outputs = jax.eval_shape(posterior.predict, jnp.zeros(posterior.dim), posterior.inputs)
+        return tuple(f"class {number}" for number in range(outputs.shape[-1]))
+    size = int(np.prod(problem.validation_targets.shape[1:]))
+    return problem.target_names or tuple(f"output {number}" for number in range(size))
 
 
 def _field_places(problem: Problem, functions: np.ndarray, locations: np.ndarray) -> tuple[Place, ...]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from vihmc import predict as prediction
 from vihmc.checkpointing import Observer
+from vihmc.config.method import SelectionConfig
 from vihmc.data import Problem
 from vihmc.data.input_file import read_inputs
 from vihmc.data.problem import Folds
@@ -22,7 +23,10 @@ from vihmc.posterior.subspace import Subspace, whole_space
 from vihmc.predict import Prediction
 from vihmc.runs.assessment import ChainsResult, assess_chains
 from vihmc.runs.config import RunConfig
+from vihmc.runs.expectation import expected_observations
+from vihmc.runs.learnt_scales import LearntScale, summarise_scales
 from vihmc.runs.leave_out import LeftOut, choose_folds, leave_out
+from vihmc.runs.scoring import Scored, find_rivals, score_predictions
 from vihmc.samplers.chains import Journal
 from vihmc.samplers.third_stage import Sampled, check_sampler, sample_subspace
 from vihmc.selection.second_stage import Selected
@@ -73,8 +77,20 @@ class RunResult:
     left_out: LeftOut | None
     seconds: dict[str, float]
     peak_memory_gb: dict[str, float]
+    scores: dict[str, Scored]
+    """Of every method and of the yardsticks, on the validation data."""
+    scales: dict[str, LearntScale]
+    """Posterior of the learnt scales, from the VI-HMC chains."""
     frozen_share: dict[str, float]
     """Share of the first-order variance that frozen parameters contribute at the training and the validation inputs."""
+
+    @property
+    def selection(self) -> SelectionConfig:
+        """Settings of the selection with all that was left open decided."""
+        posterior = self.problem.posterior
+        return self.config.selection.with_defaults(
+            has_target_inputs=False, num_params=posterior.num_params, num_scales=posterior.num_scales
+        )
 
 
 def run_problem(
@@ -125,8 +141,11 @@ def run_problem(
         methods = {
             name: MethodResult(predictions[name], _functions(problem, *draws[name], cases)) for name in predictions
         }
+        scores = score_predictions(problem, inference.fit.mode, predictions)
+        rivals = {VIHMC: find_rivals(scores, VIHMC)}
         for name, (stage, chains, settings) in sampled.items():
-            methods[name] = replace(methods[name], chains=assess_chains(stage, problem, chains, settings))
+            assessed = assess_chains(stage, problem, chains, settings, rivals=rivals.get(name))
+            methods[name] = replace(methods[name], chains=assessed)
     left_out = None
     if folds is not None:
         with observer.stage("leave_out", config.leave_out.num_folds):
@@ -141,6 +160,8 @@ def run_problem(
         left_out,
         seconds=dict(observer.seconds),
         peak_memory_gb=dict(observer.peak_memory_gb),
+        scores=scores,
+        scales=summarise_scales(problem, inference.sampled),
         frozen_share=frozen_shares,
     )
 
@@ -244,7 +265,8 @@ def _functions(problem: Problem, subspace: Subspace, draws: np.ndarray, cases: t
     chosen = draws[:: max(1, len(draws) // _NUM_FUNCTIONS)][:_NUM_FUNCTIONS]
     posterior, inputs = problem.posterior, problem.validation_inputs
     if problem.locations is None:
-        return prediction.evaluate(subspace.restrict(posterior.predict), chosen, inputs)
+        rows = expected_observations(posterior, subspace, inputs)
+        return prediction.evaluate(rows.predict_fn, chosen, rows.rows)
     if problem.grid is None:
         return np.zeros((0,))
     functions = inputs[np.asarray([case.index for case in cases])]
@@ -269,16 +291,23 @@ def rms(values: np.ndarray) -> float:
 
 
 def accuracy(
-    predicted: Prediction, truth: np.ndarray, *, is_field: bool = False, weights: np.ndarray | None = None
+    predicted: Prediction,
+    truth: np.ndarray,
+    *,
+    is_field: bool = False,
+    is_class: bool = False,
+    weights: np.ndarray | None = None,
 ) -> dict[str, float]:
     """Error of the mean, width of the error bars, and their coverage.
 
-    Of a field the relative error of each function is also given.
+    Of a field the relative error of each function is also given. Of classes the error is that of their probabilities,
+    and bands have no meaning: their scores are in :mod:`vihmc.runs.scoring`.
 
     Args:
         predicted: The predictions.
         truth: The true values, or observations.
         is_field: Whether each row is a field.
+        is_class: Whether the truth is a class, and the mean a probability.
         weights: Weight of each output; equal if not given.
     """
 
@@ -286,23 +315,28 @@ def accuracy(
         return float(np.average(values, weights=weights))
 
     def coverage(quantiles: np.ndarray) -> float:
-        return average((quantiles[0] <= truth) & (truth <= quantiles[-1]))
+        return float("nan") if is_class else average((quantiles[0] <= truth) & (truth <= quantiles[-1]))
 
-    mse = average(np.square(predicted.mean - truth))
+    mse = average(np.square(predicted.mean - _indicators(truth, predicted.mean)))
     values = {
         "rmse": mse**0.5,
         "mse": mse,
-        "crps": float("nan") if predicted.crps is None else average(predicted.crps),
+        "crps": float("nan") if predicted.crps is None or is_class else average(predicted.crps),
         "mean_epistemic_std": average(predicted.epistemic_std),
         "mean_total_std": average(predicted.total_std),
         "band_level": float(predicted.levels[-1] - predicted.levels[0]),
         "band_coverage": coverage(predicted.epistemic_quantiles),
     }
-    if len(predicted.total_quantiles):
+    if len(predicted.total_quantiles) and not is_class:
         values["observation_band_coverage"] = coverage(predicted.total_quantiles)
     if is_field:
         values["relative_l2"] = float(np.nanmean(relative_l2(predicted.mean, truth, weights)))
     return values
+
+
+def _indicators(truth: np.ndarray, mean: np.ndarray) -> np.ndarray:
+    """Class numbers as indicators of each class, where probabilities of each are predicted; else the truth itself."""
+    return truth if truth.ndim == mean.ndim else truth[..., None] == np.arange(mean.shape[-1])
 
 
 def agreement(result: MethodResult, reference: MethodResult) -> dict[str, float]:

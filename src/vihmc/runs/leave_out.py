@@ -108,4 +108,7 @@ def _join(parts: list[Prediction], order: np.ndarray) -> Prediction:
         axis = 1 if name.endswith("quantiles") else 0
         return np.concatenate([getattr(part, name) for part in parts], axis=axis).take(order, axis=axis)
 
-    return Prediction(**{name: parts[0].levels if name == "levels" else join(name) for name in Prediction._fields})
+    # Widths are those of some locations, which differ from fold to fold.
+    own = {"levels": parts[0].levels, "widths": None}
+    arrays: dict[str, Any] = {name: own[name] if name in own else join(name) for name in Prediction._fields}
+    return Prediction(**arrays)

@@ -164,7 +164,7 @@ class StoredRun:
 
     def _read_draws(self, method: str) -> tuple[Subspace, np.ndarray]:
         q = self._fitted.q
-        if q.mean.shape != (self.problem.posterior.num_params,):
+        if q.mean.shape != (self.problem.posterior.dim,):
             raise InputError(f"`{self.path}` must hold a fit of its own model, got one of {q.mean.size} parameters.")
         if method == VI:
             return whole_space(q.mean), vi_draws(q, self.config)

@@ -61,7 +61,7 @@ def select(
             raise ValueError("`linearised` is needed for a predictive selection, got None.")
         selected = _choose_predictive(linearised, config)
         return Subspace.of(np.sort(_choose_cheaper(selected, linearised, config, frozen_layers)), mean)
-    count = config.count if config.count is not None else count_for(values, config.threshold)
+    count = config.count if config.count is not None else count_for(values, _threshold(config))
     _check_count(count, values.size)
     if count == 0:
         raise InputError(
@@ -116,14 +116,19 @@ def _choose_cheaper(
     return selected
 
 
+def _threshold(config: SelectionConfig) -> float:
+    assert config.threshold is not None, "decided by `with_defaults`"
+    return config.threshold
+
+
 def _share(config: SelectionConfig) -> float | None:
-    return config.threshold if config.count is None else None
+    return _threshold(config) if config.count is None else None
 
 
 def _how_many(way: Greedy, config: SelectionConfig) -> int:
     if config.count is not None:
         return config.count
-    reached = way.shares < config.threshold - _SLACK
+    reached = way.shares < _threshold(config) - _SLACK
     return min(max(1, int(np.sum(reached)) + 1), way.order.size)
 
 

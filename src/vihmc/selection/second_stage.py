@@ -68,9 +68,12 @@ def select_parameters(
         validation: Validation data, if these are the target inputs.
         on_direction: Called with how many Gauss–Newton products have been computed, and of how many.
     """
+    num_scales = posterior.num_scales
     posterior, q = posterior.given_scales(q.mean), q.first(posterior.num_params)
     inputs, weights = _find_target_inputs(posterior, config, target_inputs, validation)
-    config = config.with_defaults(has_target_inputs=target_inputs is not None)
+    config = config.with_defaults(
+        has_target_inputs=target_inputs is not None, num_params=posterior.num_params, num_scales=num_scales
+    )
     scores = score(posterior, q.mean, q.std, inputs, weights=weights, rng_key=key_scores)
     linear = None
     if _needs_linear_model(posterior, config):

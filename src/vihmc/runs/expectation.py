@@ -1,0 +1,25 @@
+"""What a model expects of an observation: its outputs, or for classes and counts the probabilities and rates."""
+
+from jax.tree_util import Partial
+from jaxtyping import Array
+
+from vihmc.posterior.density import Posterior, RowWise
+from vihmc.posterior.subspace import Subspace
+from vihmc.types import Inputs, Vector
+
+
+def expected_observations(
+    posterior: Posterior, subspace: Subspace, inputs: Inputs, *, locations: Array | None = None
+) -> RowWise:
+    """Expected observations at `inputs`, to be evaluated some rows at a time.
+
+    The fields of an operator are those at `locations`, or at the training locations if none are given.
+    """
+    rows = posterior.row_wise(subspace, inputs, locations=locations)
+    if rows.is_transposed:
+        return rows  # the noise of an operator is Gaussian, around what it predicts
+    return RowWise(subspace.restrict(Partial(_expect, posterior)), inputs)
+
+
+def _expect(posterior: Posterior, theta: Vector, inputs: Inputs) -> Array:
+    return posterior.likelihood.mean(posterior.predict(theta, inputs), posterior.scales(theta).likelihood)
