@@ -55,7 +55,7 @@ def copy_run(run: Path, copy: Path, *, threshold: float = 0.8) -> Path:
     }
     (copy / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
     config = (run / "config.toml").read_text(encoding="utf-8")
-    assert "\nthreshold = 0.9\n" in config
-    changed = config.replace("\nthreshold = 0.9\n", f"\nthreshold = {threshold}\n")
+    assert '\nthreshold = "none"\n' in config
+    changed = config.replace('\nthreshold = "none"\n', f"\nthreshold = {threshold}\n")
     (copy / "config.toml").write_text(changed, encoding="utf-8")
     return copy

@@ -142,6 +142,7 @@ def test_chains_have_the_exact_scales_and_predictions(x64, linear):
     np.testing.assert_allclose(predicted.pit[:, 0], linear.cdf(inputs, inputs[:, 0]), atol=5 * 0.5 / 30)
 
 
+@pytest.mark.statistics
 @pytest.mark.parametrize("fault", ["noise held", "prior held"])
 def test_a_scale_that_is_not_updated_is_noticed(x64, linear, fault):
     posterior = linear.posterior

@@ -509,7 +509,7 @@ def test_runs_side_by_side(run, tmp_path):
     other = copy_run(run, tmp_path / "second")
     comparison = compare_runs([run, other])
     assert comparison.labels == ("finished", "second")
-    assert list(comparison.settings) == [("selection.threshold", ("0.9", "0.8"), "")]
+    assert list(comparison.settings) == [("selection.threshold", ("not set", "0.8"), "")]
     assert [[method.name for method in methods] for methods in comparison.columns] == [["VI", "VI-HMC", "HMC"]] * 2
     rows = {row.title: row.cells for row in (*comparison.outcomes, *comparison.results)}
     summary = summary_of(run)

@@ -277,11 +277,11 @@ def learnt(likelihood=None, num_outputs=1, **settings):
 
 def test_scales_have_their_quantiles_and_those_that_the_data_do_not_determine_are_named():
     problem = learnt(target_names=("strength",))
-    assert problem.posterior.layout.scale_names == ("noise_std", "prior_std.weight")
+    assert problem.posterior.layout.scale_names == ("noise_std", "prior_std")
     rng = np.random.default_rng(0)
     logs = np.stack([rng.normal(np.log(0.4), 0.05, size=(4, 4000)), rng.normal(0, 1.2, size=(4, 4000))], axis=-1)
     found = summarise_scales(problem, sampled(problem.posterior, logs))
-    noise, prior = found["noise_std"], found["prior_std.weight"]
+    noise, prior = found["noise_std"], found["prior_std"]
     law = stats.lognorm(0.05, scale=0.4)
     assert [noise.mean, noise.std, noise.low, noise.median, noise.high] == pytest.approx(
         [law.mean(), law.std(), *law.ppf([0.025, 0.5, 0.975])], rel=0.05
@@ -396,11 +396,9 @@ def test_a_run_on_classes(command, tmp_path):
         assert set(found) == {"accuracy", "log_score", "brier", "calibration_error"}
     assert summary["scores"]["vihmc"]["accuracy"] > summary["scores"]["constant"]["accuracy"]
     assert summary["predictive"]["crps"] is None
-    assert list(summary["scales"]) == [
-        f"prior_std.layers.{layer}.{name}" for layer in (0, 1) for name in ("bias", "weight")
-    ]
+    assert list(summary["scales"]) == ["prior_std"]
     assert "No noise std: the targets are classes." in out
     page = (tmp_path / "run" / "report.html").read_text()
     assert "Brier score" in page
-    assert "prior_std.layers.1.bias" in page
+    assert "prior_std" in page
     assert (tmp_path / "run" / "figures" / "reliability.png").exists()

@@ -55,7 +55,7 @@ def test_a_broken_fit_is_named(begun):
     with pytest.raises(InputError, match=r"`.*vi.npz` must be a readable NumPy archive"):
         load_fit_of(path, posterior, config)
     np.savez(path / "vi.npz", mean=np.zeros(3))
-    with pytest.raises(InputError, match="without std, elbo, elbo_of_prior, converged"):
+    with pytest.raises(InputError, match="without std, mode, elbo, elbo_of_prior, converged"):
         load_fit(path / "vi.npz")
     other = build_config(load_preset("sine_large"), overrides=SETTINGS)
     with pytest.raises(InputError, match="`fit-from` must hold a fit of sine_large, got one of sine_small"):
