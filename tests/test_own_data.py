@@ -295,7 +295,7 @@ def test_predictions_are_in_the_units_of_the_file(x64, csv_file):
     by_hand = y.mean() + y.std() * inside
     np.testing.assert_allclose(posterior.model.apply(params, posterior.inputs), by_hand, rtol=1e-12)
     theta = posterior.with_initial_scales(posterior.layout.ravel(params))
-    noise = 0.3 * y.std()
+    noise = 0.1 * y.std()
     np.testing.assert_allclose(np.exp(theta[posterior.num_params]), noise)
     residual = (y - by_hand) / noise
     constant = y.size * (math.log(noise) + 0.5 * math.log(2 * math.pi))
@@ -432,7 +432,7 @@ def test_an_operator_is_in_the_units_of_the_file(x64, npz_file):
     by_hand = fields.mean() + fields.std() * (branch @ trunk.T)
     np.testing.assert_allclose(posterior.predict(theta, posterior.inputs), by_hand, rtol=1e-10)
     noise = float(np.exp(theta[posterior.num_params]))
-    np.testing.assert_allclose(noise, 0.3 * fields.std())
+    np.testing.assert_allclose(noise, 0.1 * fields.std())
     residual = (fields - by_hand) / noise
     constant = fields.size * (math.log(noise) + 0.5 * math.log(2 * math.pi))
     np.testing.assert_allclose(posterior.log_likelihood(theta), -0.5 * np.sum(residual**2) - constant, rtol=1e-10)

@@ -93,3 +93,13 @@ def test_scores_are_those_of_an_observation_with_its_noise(x64):
     np.testing.assert_allclose(result.widths[:, :, 0], np.tile(2 * law.ppf([[0.75], [0.9], [0.975]]), 50), rtol=1e-6)
     # 2,000 samples: the error of a score is at most 1.5 / sqrt(2000) (|z| < 5 for each of 50).
     assert np.max(np.abs(result.crps - crps)) < 5 * 1.5 / np.sqrt(2000)
+
+
+def test_a_noise_of_higher_precision_than_the_outputs(x64):
+    """As an operator has it: networks in float32, the noise in float64."""
+    draws = jnp.linspace(-1, 1, 20, dtype=jnp.float32)[:, None]
+    identity = lambda theta, x: theta * x
+    inputs = jnp.ones((3, 1), jnp.float32)
+    found = predict(identity, draws, inputs, likelihood=Gaussian(jnp.asarray(0.5)), truth=np.zeros((3, 1)))
+    assert found.total_quantiles.dtype == found.log_density.dtype == np.float32
+    np.testing.assert_allclose(found.total_quantiles[1], 0, atol=1e-5)

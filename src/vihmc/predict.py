@@ -248,7 +248,9 @@ class Mixture(NamedTuple):
 
 
 def _over_draws(mixture: Mixture, function: Any) -> Array:
-    return jax.vmap(function)(mixture.outputs, mixture.log_scales.astype(mixture.outputs.dtype))
+    # In the precision of the outputs: known scales may be wider.
+    dtype = mixture.outputs.dtype
+    return jax.vmap(function)(mixture.outputs, mixture.log_scales.astype(dtype)).astype(dtype)
 
 
 @jax.jit

@@ -50,7 +50,7 @@ RIVALS = {
     "ridge": ("ridge regression", "Use a linear model, or get more data, or try another network"),
     "constant": (
         "the mean of the training targets",
-        "The network has learnt nothing of use: check the data and the fit",
+        "Where the predictions miss, the error bars are far too narrow: learn noise and prior scale, and check the fit",
     ),
 }
 """Simpler predictors: what they are called in a sentence, and what to do where one is better."""

@@ -25,6 +25,8 @@ from vihmc.types import Key, Vector
 
 _NUM_UPDATES = 20
 """Updates of the learnt scales on the way to a mode."""
+_FIRST_UPDATE = 0.2
+"""Share of the steps before the first update: of weights that have not yet been fitted, the scales say nothing."""
 _STREAM_HELD_OUT = 2**31
 
 
@@ -69,10 +71,11 @@ def maximum_a_posteriori(
         count = min(config.record_every, config.map_steps - state.num_steps)
         carry = (state.theta, state.optimizer)
         (theta, optimizer), loss = optimise(config, carry, division.fitted, rng_key, state.num_steps, count)
-        check_loss(loss, state.num_steps + count, config)
-        if (state.num_steps + count) % update_every == 0:
-            theta = update_scales(division, theta, jax.random.fold_in(rng_key, state.num_steps + count))
-        num_steps, found = state.num_steps + count, (math.nan, math.nan) if errors is None else errors(theta)
+        num_steps = state.num_steps + count
+        check_loss(loss, num_steps, config)
+        if num_steps % update_every == 0 and num_steps >= _FIRST_UPDATE * config.map_steps:
+            theta = update_scales(division, theta, jax.random.fold_in(rng_key, num_steps))
+        found = (math.nan, math.nan) if errors is None else errors(theta)
         rate = config.learning_rate * float(jnp.asarray(_decay(config)(num_steps)))
         record = np.array([[num_steps, float(loss), rate, *map(float, found)]])
         if on_record is not None:

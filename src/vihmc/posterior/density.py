@@ -11,7 +11,6 @@ stage asks of a posterior; other kinds of data (:class:`vihmc.OperatorPosterior`
 own, faster way.
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -36,7 +35,7 @@ from vihmc.posterior.subspace import Subspace
 from vihmc.types import Inputs, Key, Params, PredictFn, Vector, register_pytree
 
 _MAX_PERMUTED = 10_000
-_FIRST_LOG_PRIOR_STD = math.log(0.5)
+_FIRST_LOG_PRIOR_STD = 0.0
 
 
 class RowWise(NamedTuple):

@@ -27,8 +27,9 @@ from vihmc.types import Key, register_pytree
 
 _LEAST_SHARE = 0.02
 """Residual degrees of freedom are taken to be at least this share of the observations."""
-_FIRST_SHARE = 0.3
-"""First guess of a learnt noise, as a share of the std of the targets."""
+_FIRST_SHARE = 0.1
+"""First guess of a learnt noise, as a share of the std of the targets. A fit that starts close to the data can let go
+of them; one that starts with a large noise may never leave the constant function."""
 
 
 @dataclass(frozen=True, eq=False)
