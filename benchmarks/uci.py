@@ -1,7 +1,7 @@
 """UCI regression tables with `vihmc run` and its defaults, beside the peers of uci_peers.py.
 
     python benchmarks/uci.py --sets yacht,energy --splits 0,1    writes benchmarks/results/uci/vihmc-<set>-<split>.json
-    python benchmarks/uci.py --table                             the table of docs/uci.md, from stored results
+    python benchmarks/uci.py --table                             a table of all methods, from stored results
 
 Nothing is given but the table, the split and the size of the network: one hidden layer of 50 tanh units. Noise and
 prior scales are learnt. Test rows are the validation file, which no stage sees but the last, where predictions are

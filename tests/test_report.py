@@ -528,7 +528,7 @@ def test_runs_side_by_side(run, tmp_path):
         assert words in output.getvalue()
     page = check_safe(write_comparison(comparison, tmp_path / "new" / "page.html").read_text(encoding="utf-8"))
     assert summary["verdict"]["sentence"] in page.text
-    assert "selection.threshold 0.9 0.8" in page.text
+    assert "selection.threshold not set 0.8" in page.text
     (image,) = page.all("img")
     assert f"second, HMC: {summary['reference']['predictive']['mean_epistemic_std']:.3g}" in image["alt"]
 

@@ -18,6 +18,7 @@ from vihmc.data.problem import Problem
 from vihmc.models.mlp import MLP
 from vihmc.paper.settings import SineConfig
 from vihmc.posterior.density import Posterior
+from vihmc.posterior.priors import Prior
 
 
 class Sines(NamedTuple):
@@ -54,13 +55,15 @@ def build(config: SineConfig) -> Problem:
     left = config.num_points // 2
     x = np.concatenate([np.linspace(-1, -0.2, left), np.linspace(0.2, 1, config.num_points - left)])[:, None]
     noise = np.random.default_rng(config.data_seed).normal(0, config.noise_std, x.shape)
+    is_known = config.scales == "known"
     posterior = Posterior.of(
         model.apply,
         jax.eval_shape(model.init, jax.random.key(0)),
         x,
         truth(x) + noise,
-        prior_std=config.prior_std if config.scales == "known" else None,
-        noise_std=config.noise_std if config.scales == "known" else None,
+        # Layers differ by a factor of four here, and with one scale for all a constant function is as probable.
+        prior=Prior(std=config.prior_std) if is_known else Prior(scales="per_array"),
+        noise_std=config.noise_std if is_known else None,
     )
     grid = np.linspace(-1.2, 1.2, config.num_validation)[:, None]
     is_small = config.name == "sine_small"
