@@ -42,7 +42,7 @@ CONTROLS = {
     "KL scaled by the batch": Control(
         "fit/vi.py",
         "return config.kl_weight * divergence - posterior.log_likelihood(theta, batch)",
-        "return (config.batch_size or 30) / 30 * config.kl_weight * divergence - posterior.log_likelihood(theta, batch)",
+        "return (config.batch_size or 30) / 30 * divergence - posterior.log_likelihood(theta, batch)",
         ("test_vi.py::test_minibatches_have_the_optimum_of_all_data",),
     ),
     "rejected draws dropped": Control(
