@@ -1,6 +1,6 @@
 """Coverage of the truth on sine_large: scales as given by the paper, and learnt.
 
-    python benchmarks/sine_scales.py          writes benchmarks/results/sine_scales.json and the figure of the README
+    python benchmarks/sine_scales.py    writes benchmarks/results/sine_scales.json and docs/figures/sine_scales.png
 
 Twenty points in two groups with a gap in the middle. The share of 300 inputs where the 95 % band of the function, and
 that of a new observation, holds the true function: among the data, in the gap, and outside the data.
