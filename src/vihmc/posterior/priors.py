@@ -3,9 +3,9 @@ r"""The prior of the weights: Gaussian, with given standard deviations or with s
 .. math:: \theta_i \sim N(m_i,\ (s_{g(i)}\, b_i)^2), \qquad s_g \sim \text{half-Cauchy}(1)
 
 A group g is all parameters, or an array of the model, so that weights and biases of every layer have a scale of their
-own. One scale is the default: on UCI tables chains mix better with it and predict no worse. Where tanh units saturate,
-the data put no upper end to the scale of the first layer (docs/decisions/learnt-scales.md). With known scales s is one
-and b is the standard deviation.
+own. One scale is the default, because chains mix better with it on three UCI tables: where tanh units saturate, the
+data put no upper end to the scale of the first layer. It is too coarse where layers need very different scales
+(docs/decisions/learnt-scales.md). With known scales s is one and b is the standard deviation.
 """
 
 from dataclasses import dataclass
