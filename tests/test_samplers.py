@@ -22,6 +22,7 @@ from vihmc.samplers.chains import init_chains
 from vihmc.samplers.hmc import hmc
 from vihmc.samplers.integrators import integrator_for
 from vihmc.samplers.kernel import Tuning
+from vihmc.samplers.metrics import Mass
 from vihmc.samplers.nuts import nuts
 from vihmc.samplers.trajectory import LengthRule, jittered, num_steps_for, slowest_direction_std, trajectory_time
 from vihmc.samplers.warmup import windows
@@ -243,16 +244,16 @@ def test_slowest_direction_sees_correlations():
     rng = np.random.default_rng(0)
     covariance = np.array([[1.0, 0.9], [0.9, 1.0]])
     draws = rng.multivariate_normal([3, 4], covariance, size=(500, 8))
-    slowest = slowest_direction_std(draws, np.array([1.0, 1.0]))
+    slowest = slowest_direction_std(draws, Mass(np.array([1.0, 1.0])))
     assert abs(slowest - np.sqrt(1.9)) < 0.15
-    assert abs(slowest_direction_std(draws, np.array([4.0, 4.0])) - slowest / 2) < 1e-9
+    assert abs(slowest_direction_std(draws, Mass(np.array([4.0, 4.0]))) - slowest / 2) < 1e-9
     draws[:, 0] *= 1e-3  # one chain stands still: the others still tell
-    assert slowest_direction_std(draws, np.array([1.0, 1.0])) > 0.8 * slowest
+    assert slowest_direction_std(draws, Mass(np.array([1.0, 1.0]))) > 0.8 * slowest
 
 
 def test_slowest_direction_does_not_grow_with_the_dimension():
     draws = np.random.default_rng(0).normal(size=(600, 8, 300))
-    assert abs(slowest_direction_std(draws, np.ones(300)) - 1) < 0.05
+    assert abs(slowest_direction_std(draws, Mass(np.ones(300))) - 1) < 0.05
 
 
 def test_starts():

@@ -14,7 +14,7 @@ PLACES = ("x = 0", "x = 0.5", "x = 1")
 def evidence(**changes):
     """Chains without fault, but for what is changed: a field of a part for all entries, or one of the evidence."""
     convergence = {"rhat": 1.005, "ess_bulk": 1000, "ess_tail": 900, "mcse_mean": 0.03, "mcse_relative": 0.03}
-    transitions = {"acceptance": 0.8, "divergent_share": 0.0, "longest_share": 0.0, "ebfmi": 1.0}
+    transitions = {"acceptance": 0.8, "divergent_share": 0.0, "longest_share": 0.0, "ebfmi": 1.0, "energy_ess": 500.0}
     others = {
         "modes": Modes((tuple(range(NUM_CHAINS)),), 0.0, 0),
         "places": PLACES,
@@ -73,11 +73,13 @@ def test_a_good_run_is_trusted_and_its_slowest_prediction_named():
         ({"divergent_share": 0.05}, Level.DO_NOT, "5 % of the draws diverged. Increase hmc.target_acceptance from 0.8"),
         ({"divergent_share": [0, 0, 0, 0.004]}, Level.MEAN_ONLY, "0.1 % of the draws diverged. Increase"),
         (
-            {"ebfmi": [1, 0.15, 1, 1]},
+            {"ebfmi": [1, 0.15, 1, 1], "energy_ess": 10.0},
             Level.MEAN_ONLY,
-            "the energy of chain 1 performs a random walk (E-BFMI 0.15). Increase hmc.num_draws from 1000 to 2000",
+            "the energy of chain 1 performs a random walk (E-BFMI 0.15) and has crossed its range too seldom (effective "
+            "sample size 40 over all chains). Increase hmc.num_draws from 1000 to 2500",
         ),
-        ({"ebfmi": 0.1, "rhat": 1.2}, Level.DO_NOT, "performs a random walk"),
+        ({"ebfmi": 0.1, "energy_ess": 5.0, "rhat": 1.2}, Level.DO_NOT, "performs a random walk"),
+        ({"ebfmi": 0.1, "energy_ess": 50.0}, Level.TRUST, "Trust these"),
         (
             {"longest_share": 0.8, "rhat": 1.2},
             Level.DO_NOT,

@@ -89,5 +89,8 @@ class Observer:
     def on_fold(self, done: int) -> None:
         """Hear how many groups of functions have been left out and predicted."""
 
+    def on_look(self, look: Any) -> None:
+        """Hear how far the predictions of the chains have converged."""
+
     def on_steps(self, phase: str, done: int, info: Any) -> None:
         """Hear about the chains: phase, steps done, those of the warm-up included, statistics since the last call."""

@@ -13,12 +13,13 @@ import jax
 
 from vihmc.checkpointing import Observer
 from vihmc.config.method import MethodConfig
+from vihmc.diagnostics.watch import PredictionWatch, Watched, some_predictions
 from vihmc.fit.first_stage import fit_first_stage
 from vihmc.fit.perturbed_map import frozen_values
 from vihmc.fit.result import FitResult
 from vihmc.posterior.checks import Validation
 from vihmc.posterior.density import Posterior
-from vihmc.posterior.subspace import Subspace
+from vihmc.posterior.subspace import Subspace, whole_space
 from vihmc.predict import Prediction, predict_posterior
 from vihmc.samplers.chains import Journal
 from vihmc.samplers.third_stage import Sampled, check_sampler, sample_subspace
@@ -65,6 +66,7 @@ def infer(
     validation: Validation | tuple | None = None,
     target_inputs: Inputs | None = None,
     fitted: FitResult | None = None,
+    watched: Watched | None = None,
     observer: Observer | None = None,
     journal: Journal | None = None,
 ) -> Inference:
@@ -77,6 +79,8 @@ def infer(
         validation: Inputs, targets and, if they differ, weights, to follow the fit on.
         target_inputs: Where the model will be used: parameters are selected that matter there.
         fitted: The first stage of an earlier run on the same posterior, to use as it is.
+        watched: Predictions that have to converge before chains with a budget may end; those at the validation inputs,
+            or at the training inputs, if not given.
         observer: Hears about progress.
         journal: Remembers what has been done, and knows what was done before an interruption.
     """
@@ -88,10 +92,14 @@ def infer(
     )  # fmt: skip
     subspace, rng_key = selected.subspace(fit.q.mean), _stage_keys(config)[3]
     frozen = frozen_values(posterior, fit.q, subspace, config, rng_key, observer, journal)
+    predictions = (watched or some_predictions(posterior, posterior.inputs if validation is None else validation[0]))(
+        subspace if frozen is None else whole_space(subspace.center)
+    )
+    watch = PredictionWatch(*predictions, one_target=frozen is None, on_look=observer.on_look)
     with observer.stage("hmc", config.hmc.num_warmup + config.hmc.num_draws):
         sampled = sample_subspace(
             posterior, fit.q, subspace, config.hmc, rng_key, frozen=frozen, on_steps=observer.on_steps,
-            journal=journal.chains("hmc", of_all=frozen is not None),
+            watch=watch, journal=journal.chains("hmc", of_all=frozen is not None),
         )  # fmt: skip
     return Inference(posterior, fit, selected, sampled)
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, create_model, model_serializer, model_validator
 
-from vihmc.config.settings import Count, PositiveFloat, PositiveInt, Probability, Settings, Share
+from vihmc.config.settings import Count, PositiveFloat, PositiveInt, Probability, Seconds, Settings, Share
 
 PAPER_THRESHOLD = 0.9
 SMALL_MODEL = 5000
@@ -112,10 +112,17 @@ class SamplerConfig(Settings):
 
     kernel: Literal["hmc", "nuts"] = Field("hmc", description="HMC with a given trajectory length, or NUTS.")
     num_chains: PositiveInt = Field(8, description="Number of chains.")
-    chains_at_once: Literal["all", "one"] = Field(
-        "all", description="All chains as one batch, or one after the other, for models that fill the machine."
+    chains_at_once: Literal["all", "one_per_core", "one"] = Field(
+        "all",
+        description="All chains as one batch; on each core one after the other, for models whose arrays fill its "
+        "cache; or one after the other, for models that fill the machine.",
     )
-    num_draws: PositiveInt = Field(1000, description="Retained draws of each chain.")
+    num_draws: PositiveInt = Field(1000, description="Retained draws of each chain; at most, where there is a budget.")
+    budget: Seconds | None = Field(
+        None,
+        description="Wall time of the draws, in seconds or as '10m': chains run until their predictions have converged "
+        "or it is spent. It decides how many draws there are, never which. If not given, there are `num_draws`.",
+    )
     num_warmup: Count = Field(1000, description="Warm-up steps of each chain.")
     thin: PositiveInt = Field(1, description="Transitions per retained draw.")
     num_shards: Annotated[int, Field(ge=2)] | None = Field(
@@ -134,9 +141,10 @@ class SamplerConfig(Settings):
     start: Literal["q", "q_mean", "prior"] = Field(
         "q", description="Initial positions: drawn from q, its mean, or drawn from the prior."
     )
-    metric: Literal["q", "identity", "adapted", "curvature"] = Field(
+    metric: Literal["q", "identity", "adapted", "fisher", "curvature"] = Field(
         "adapted",
-        description="Inverse mass matrix: variances of q, the identity, variances learnt during warm-up, or the prior "
+        description="Inverse mass matrix: variances of q, the identity, variances learnt during warm-up, the inverse "
+        "of the Fisher information averaged over warm-up draws (learnt scales are then integrated out), or the prior "
         "with the leading Gauss–Newton directions at the mean of q.",
     )
     step_size: PositiveFloat | None = Field(None, description="Leapfrog step; found by dual averaging if not given.")
@@ -171,7 +179,7 @@ class SamplerConfig(Settings):
                     )
             if self.metric == "curvature":
                 raise ValueError(f"`num_shards` must be left out with metric 'curvature', got {self.num_shards}")
-        if (self.step_size is None or self.metric == "adapted") and self.num_warmup < 100:
+        if (self.step_size is None or self.metric in ("adapted", "fisher")) and self.num_warmup < 100:
             raise ValueError(
                 f"`num_warmup` must be at least 100 to find the step size or the metric, got {self.num_warmup}"
             )

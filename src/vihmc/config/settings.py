@@ -1,5 +1,6 @@
 """The base class of all settings: frozen, validated, and refused in one sentence."""
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -12,6 +13,8 @@ PositiveInt = Annotated[int, Field(gt=0)]
 Count = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(gt=0, le=1)]
 Probability = Annotated[float, Field(gt=0, lt=1)]
+Seconds = Annotated[PositiveFloat, BeforeValidator(lambda value: parse_seconds(value))]
+"""A time in seconds, or in words such as '90s', '10m' or '1h30m'."""
 Activation = Literal["tanh", "sin", "relu", "gelu", "silu"]
 Widths = tuple[PositiveInt, ...]
 """Neurons of each hidden layer; none for a linear map."""
@@ -21,6 +24,12 @@ Names = Annotated[
     BeforeValidator(lambda value: (value,) if isinstance(value, str) else value),
 ]
 """One name, or a list of them."""
+
+
+def parse_seconds(value: Any) -> Any:
+    """Turn '1h30m' into 5400.0; whatever is no such word stays as it is."""
+    found = re.fullmatch(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", value) if isinstance(value, str) and value else None
+    return value if found is None else sum(float(n or 0) * unit for n, unit in zip(found.groups(), (3600, 60, 1)))
 
 
 Section = TypeVar("Section", bound="Settings")

@@ -70,6 +70,8 @@ class Transitions(NamedTuple):
     ebfmi: Float[np.ndarray, " chains"]
     """Expected squared change of energy in a transition over the variance of the energy; not a number for kernels that
     do not draw their momentum afresh."""
+    energy_ess: Float[np.ndarray, " chains"]
+    """Effective draws of the energy: a chain whose energy performs a random walk, but a long one, crosses it often."""
 
 
 class Energies(NamedTuple):
@@ -160,6 +162,7 @@ def describe_transitions(chains: Chains, tuning: Tuning, config: SamplerConfig) 
         divergent_share=chains.totals.num_divergent / chains.num_draws,
         longest_share=np.mean(_is_longest(chains, tuning, config), axis=1),
         ebfmi=_ebfmi(chains) if config.kernel in FRESH_MOMENTUM else np.full(chains.num_chains, np.nan),
+        energy_ess=np.nan_to_num(effective_draws(chains.energy.astype(np.float64)[..., None])[:, 0]),
     )
 
 

@@ -150,7 +150,9 @@ class Settings(NamedTuple):
         return self.increase("num_warmup", max(2 * self.config.num_warmup, 100))
 
     def more_draws(self, factor: float) -> str:
-        """Say how many draws would be enough at the same effective sample size per draw."""
+        """Say how many draws, or which budget, would be enough at the same effective sample size per draw."""
+        if self.config.budget is not None:
+            return self.increase("budget", math.ceil(self.config.budget * factor / 60) * 60) + " seconds"
         needed = self.config.num_draws * factor
         unit = 10 ** max(0, math.floor(math.log10(needed)) - 1)
         return self.increase("num_draws", math.ceil(needed / unit) * unit)
@@ -222,14 +224,21 @@ def _find_divergences(evidence: Evidence, settings: Settings) -> Finding | None:
 
 
 def _find_energy_random_walk(evidence: Evidence, settings: Settings) -> Finding | None:
-    ebfmi = evidence.transitions.ebfmi
-    if not np.any(ebfmi < EBFMI_LIMIT):
+    ebfmi, energy_ess = evidence.transitions.ebfmi, float(evidence.transitions.energy_ess.sum())
+    # A learnt scale spreads the energy of n weights over n times its own width. A random walk covers that too, if it is
+    # long enough.
+    if not np.any(ebfmi < EBFMI_LIMIT) or energy_ess >= ESS_LEAST:
         return None
     chain = int(np.nanargmin(ebfmi))
     lowest = float(ebfmi[chain])
     level = Level.DO_NOT if _is_slow(evidence) else Level.MEAN_ONLY
-    problem = f"the energy of chain {evidence.numbers[chain]} performs a random walk (E-BFMI {lowest:.2f})"
-    return Finding(level, problem, f"{settings.more_draws(EBFMI_LIMIT / lowest)}, or decrease the prior std")
+    problem = (
+        f"the energy of chain {evidence.numbers[chain]} performs a random walk (E-BFMI {lowest:.2f}) and has crossed "
+        f"its range too seldom (effective sample size {energy_ess:.0f} over all chains)"
+    )
+    return Finding(
+        level, problem, f"{settings.more_draws(ESS_LEAST / max(energy_ess, 1.0))}, or decrease the prior std"
+    )
 
 
 def _find_short_trajectories(evidence: Evidence, settings: Settings) -> Finding | None:

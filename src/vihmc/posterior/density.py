@@ -166,6 +166,11 @@ class Posterior:
         return self.targets.shape[0]
 
     @property
+    def num_values(self) -> int | Array:
+        """Number of observed values, over all outputs."""
+        return self.targets.size
+
+    @property
     def num_network_rows(self) -> int:
         """Rows that run through the network for one gradient."""
         return self.num_observations

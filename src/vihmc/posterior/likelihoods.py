@@ -65,6 +65,11 @@ class Likelihood:
         """Whether all outputs are known equally well, whatever they are."""
         return False
 
+    @property
+    def noise_median(self) -> Array | None:
+        """Median of the half-Cauchy hyperprior of the one learnt Gaussian noise; None if it is not just that."""
+        return None
+
     def bind(self, targets: Array, outputs: jax.ShapeDtypeStruct) -> "Likelihood":
         """Check that targets fit the model's outputs, and take from them what the scales need.
 
@@ -211,6 +216,11 @@ class Gaussian(Likelihood):
     def has_one_precision(self) -> bool:
         """Whether one noise is that of all outputs."""
         return self.num_scales == 1 if self.noise_std is None else jnp.ndim(self.noise_std) == 0
+
+    @property
+    def noise_median(self) -> Array | None:
+        """Median of the hyperprior, where one noise is that of all outputs."""
+        return self.medians[0] if self.num_scales == 1 else None
 
     def bind(self, targets: Array, outputs: jax.ShapeDtypeStruct) -> "Gaussian":
         """Check the noise, or take the median of its hyperprior from the targets."""

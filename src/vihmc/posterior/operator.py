@@ -130,6 +130,11 @@ class OperatorPosterior(Posterior):
         raise InputError("`OperatorPosterior` must be built with OperatorPosterior.on_pairs, got OperatorPosterior.of.")
 
     @property
+    def num_values(self) -> int | Array:
+        """Number of observed values, each as often as it was observed."""
+        return self.factors.num_observations
+
+    @property
     def num_network_rows(self) -> int:
         """Functions and locations, each of which runs through its network once."""
         return sum(self.targets.shape)

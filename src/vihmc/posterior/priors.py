@@ -112,6 +112,8 @@ class WeightPrior:
 
     def sums(self, values: Vector) -> Float[Array, " scales"]:
         """Sums over the parameters of each scale."""
+        if not self.scale_names:
+            return jnp.zeros(0, values.dtype)
         ends = np.cumsum([size for _, size in self.leaves])
         parts = [jnp.sum(part) for part in jnp.split(values, ends[:-1])]
         numbers = np.array([group for group, _ in self.leaves])

@@ -21,7 +21,7 @@ from vihmc.posterior.checks import Validation
 from vihmc.posterior.mean_field import MeanField
 from vihmc.posterior.subspace import Subspace, whole_space
 from vihmc.predict import Prediction
-from vihmc.runs.assessment import ChainsResult, assess_chains
+from vihmc.runs.assessment import ChainsResult, assess_chains, find_probe
 from vihmc.runs.config import RunConfig
 from vihmc.runs.expectation import expected_observations
 from vihmc.runs.learnt_scales import LearntScale, summarise_scales
@@ -114,8 +114,9 @@ def run_problem(
     folds = check_run(problem, config)
     key = jax.random.key(config.seed)
     inference = infer(
-        problem.posterior, config, **given_to(problem, config), observer=observer, fitted=fitted, journal=journal
-    )
+        problem.posterior, config, **given_to(problem, config), watched=lambda space: find_probe(problem, space)[:2],
+        observer=observer, fitted=fitted, journal=journal,
+    )  # fmt: skip
     reference = None
     if config.reference.enabled:
         sampler = config.reference_sampler

@@ -135,6 +135,20 @@ class ChainJournal(Checkpoints):
         return Chains.join(self._pieces)
 
 
+class Watch:
+    """Looks at draws as they come, and says when there are enough. This one never does."""
+
+    def see(self, positions: Float[np.ndarray, "chains draws dim"]) -> None:
+        """Take note of the next draws."""
+
+    def next_look(self, num_draws: int) -> int | None:
+        """After how many draws to look next, if there are `num_draws`; the same on every machine."""
+
+    def is_enough(self, num_draws: int) -> bool:
+        """Whether the first `num_draws` draws, all of which were seen, are enough."""
+        return False
+
+
 class Journal(Checkpoints):
     """What a whole run remembers. This one keeps nothing, and holds draws in memory.
 
@@ -160,6 +174,8 @@ def run_chains(
     num_draws: int,
     thin: int = 1,
     chunk_size: int = 50,
+    watch: Watch | None = None,
+    budget: float | None = None,
     finish: Finish | None = None,
     on_chunk: Callable[[int, StepInfo], None] | None = None,
     journal: ChainJournal | None = None,
@@ -172,14 +188,16 @@ def run_chains(
         state: State of all chains, stacked along the first axis; see :func:`init_chains`.
         tuning: Step size, metric and length, one for all chains.
         rng_key: Random key.
-        num_draws: Draws per chain.
+        num_draws: Draws per chain, at most.
         thin: Steps per draw.
+        watch: Says when there are enough.
+        budget: Seconds after which no further draws are begun. It decides how many draws there are, never which.
         chunk_size: Draws between two calls of `on_chunk`.
         finish: Turns what is sampled into what is stored, if they differ.
         on_chunk: Called with the draws done so far and the statistics of the last chunk, arrays (draw, chain).
         journal: Where draws go, and where to go on from, if the same chains were begun before.
     """
-    journal = journal or ChainJournal()
+    journal, watch = journal or ChainJournal(), watch or Watch()
     chunk = partial(run_chunk, kernel, chunk_size, as_pytree_function(logdensity_fn))
     is_compiled = False
 
@@ -190,20 +208,30 @@ def run_chains(
             jax.block_until_ready(chunk(now.loop, tuning, rng_key, start=0, count=0, thin=thin))
             is_compiled = True
         began = time.perf_counter()
-        start, count = now.num_draws, min(chunk_size, num_draws - now.num_draws)
+        start, look = now.num_draws, watch.next_look(now.num_draws)
+        count = min(chunk_size, num_draws - start, num_draws if look is None else look - start)
         loop, outputs = chunk(now.loop, tuning, rng_key, start=start, count=count, thin=thin)
         position, log_density, info = jax.tree.map(np.asarray, outputs)
         # All of the chunk, though its end may be empty: it is compiled for one length.
         stored = np.swapaxes(position, 0, 1) if finish is None else finish(outputs.position, start)
         statistics = [np.swapaxes(values[:count], 0, 1) for values in (log_density, *info)]
         seconds = time.perf_counter() - began
+        watch.see(stored[:, :count])
         journal.append(Chains(stored[:, :count], *statistics, seconds=seconds))
         if on_chunk is not None:
             on_chunk(start + count, StepInfo(*(values[:count] for values in info)))
         return DrawsState(loop, start + count, now.seconds + seconds)
 
     begin = DrawsState(start_loop(state, tuning.step_size.dtype, step_size=float(tuning.step_size)), 0, 0.0)
-    run_loop(journal, "draws", begin, is_done=lambda now: now.num_draws >= num_draws, advance=advance)
+    before = journal.recall("draws", begin)
+    if before is not None and before.num_draws:
+        watch.see(journal.collect().positions)
+
+    def is_done(now: DrawsState) -> bool:
+        is_spent = budget is not None and now.seconds >= budget
+        return now.num_draws >= num_draws or is_spent or watch.is_enough(now.num_draws)
+
+    run_loop(journal, "draws", begin, is_done=is_done, advance=advance)
     return journal.collect()
 
 

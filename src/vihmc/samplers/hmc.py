@@ -13,12 +13,12 @@ from typing import Any
 import blackjax
 import jax.numpy as jnp
 from blackjax.mcmc.hmc import HMCInfo, HMCState
-from blackjax.mcmc.metrics import default_metric
 from jaxtyping import Array
 
 from vihmc.posterior.shards import ShardedDensity
 from vihmc.samplers.integrators import OneTrajectory, integrator_for
 from vihmc.samplers.kernel import Kernel, StepInfo, Tuning
+from vihmc.samplers.metrics import metric_of
 from vihmc.types import Key, LogDensity
 
 
@@ -31,7 +31,7 @@ def hmc() -> Kernel:
             return integrator_for(logdensity_fn)(logdensity_fn, kinetic_energy_fn, tuning.num_integration_steps)
 
         transition = blackjax.hmc.build_kernel(whole_trajectory)
-        after, info = transition(rng_key, state, logdensity_fn, tuning.step_size, tuning.inverse_mass_matrix, 1)
+        after, info = transition(rng_key, state, logdensity_fn, tuning.step_size, metric_of(tuning), 1)
         energy = retained_energy(info, state.logdensity, tuning)
         return after, StepInfo(info.acceptance_rate, info.is_divergent, energy, tuning.num_integration_steps)
 
@@ -46,5 +46,5 @@ def hmc() -> Kernel:
 
 def retained_energy(info: HMCInfo, log_density: Any, tuning: Tuning) -> Array:
     """Energy of the draw; BlackJAX's is that of the proposal, which may have been rejected, for being infinite say."""
-    kinetic_energy = default_metric(tuning.inverse_mass_matrix).kinetic_energy(info.momentum)
+    kinetic_energy = metric_of(tuning).kinetic_energy(info.momentum)
     return jnp.where(info.is_accepted, info.energy, kinetic_energy - log_density)

@@ -6,6 +6,7 @@ anything again.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -19,11 +20,13 @@ class Tuning(NamedTuple):
 
     step_size: Array
     inverse_mass_matrix: Array
-    """Its diagonal, in squared units of the parameters."""
+    """In squared units of the parameters; only its diagonal where it is diagonal."""
     num_integration_steps: Array
     """Leapfrog steps of a trajectory; NUTS finds its own number."""
     jitter: Array | float = 0.0
     """How far, as a share of it, the number of steps is drawn from around `num_integration_steps`."""
+    mass_root: Array | None = None
+    """L with mass matrix L Lᵀ, where the mass matrix is dense."""
 
 
 class StepInfo(NamedTuple):
@@ -41,16 +44,24 @@ class Kernel(NamedTuple):
     Attributes:
         init: ``init(position, logdensity_fn)`` gives the state of a chain; it has `position` and `logdensity`.
         step: ``step(rng_key, state, logdensity_fn, tuning)`` gives the next state and a :class:`StepInfo`.
-        sequential: Whether chains step one after the other instead of all at once: a model that fills the machine by
-            itself is then not copied once per chain.
+        num_groups: In how many groups, one per device, chains step one after the other; None for all chains at once.
+            One after the other, the arrays of one chain stay in the cache of a core.
     """
 
     init: Callable[[Array, LogDensity], Any]
     step: Callable[[Key, Any, LogDensity, Tuning], tuple[Any, StepInfo]]
-    sequential: bool = False
+    num_groups: int | None = None
 
     def for_all_chains(self, function: Callable) -> Callable:
         """Map a function of one chain over all of them."""
-        if not self.sequential:
+        if self.num_groups is None:
             return jax.vmap(function)
-        return lambda *stacked: jax.lax.map(lambda one: function(*one), stacked)
+        in_turn = partial(jax.lax.map, lambda one: function(*one))
+        if self.num_groups == 1:
+            return lambda *stacked: in_turn(stacked)
+
+        def grouped(*stacked: Any) -> Any:
+            groups = jax.tree.map(lambda leaf: leaf.reshape(self.num_groups, -1, *leaf.shape[1:]), stacked)
+            return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), jax.vmap(in_turn)(groups))
+
+        return grouped

@@ -6,6 +6,7 @@ import blackjax
 from jaxtyping import Array
 
 from vihmc.samplers.kernel import Kernel, StepInfo, Tuning
+from vihmc.samplers.metrics import metric_of
 from vihmc.types import Key, LogDensity
 
 
@@ -18,9 +19,7 @@ def nuts(max_integration_steps: int) -> Kernel:
     def step(
         rng_key: Key, state: blackjax.mcmc.hmc.HMCState, logdensity_fn: LogDensity, tuning: Tuning
     ) -> tuple[blackjax.mcmc.hmc.HMCState, StepInfo]:
-        state, info = transition(
-            rng_key, state, logdensity_fn, tuning.step_size, tuning.inverse_mass_matrix, max_num_doublings
-        )
+        state, info = transition(rng_key, state, logdensity_fn, tuning.step_size, metric_of(tuning), max_num_doublings)
         return state, StepInfo(info.acceptance_rate, info.is_divergent, info.energy, info.num_integration_steps)
 
     def init(position: Array, logdensity_fn: LogDensity) -> blackjax.mcmc.hmc.HMCState:

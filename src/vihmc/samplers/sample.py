@@ -8,11 +8,11 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from vihmc.config.method import SamplerConfig
-from vihmc.samplers.chains import ChainJournal, Chains, Finish, init_chains, run_chains
+from vihmc.samplers.chains import ChainJournal, Chains, Finish, Watch, init_chains, run_chains
 from vihmc.samplers.hmc import hmc
 from vihmc.samplers.kernel import Kernel, StepInfo, Tuning
 from vihmc.samplers.nuts import nuts
-from vihmc.samplers.warmup import warm_up
+from vihmc.samplers.warmup import Curvature, warm_up
 from vihmc.types import Key, LogDensity
 
 OnSteps = Callable[[str, int, StepInfo], None]
@@ -27,10 +27,11 @@ class SampleResult(NamedTuple):
     tuning: Tuning
 
 
-def build_kernel(config: SamplerConfig) -> Kernel:
-    """Return the configured kernel."""
+def build_kernel(config: SamplerConfig, starts: Float[Array, "chains dim"]) -> Kernel:
+    """Return the configured kernel, for chains that are on as many devices as `starts`."""
     kernel = hmc() if config.kernel == "hmc" else nuts(config.max_integration_steps)
-    return kernel._replace(sequential=config.chains_at_once == "one")
+    in_turn = config.chains_at_once != "all"
+    return kernel._replace(num_groups=len(starts.sharding.device_set) if in_turn else None)
 
 
 def sample(
@@ -40,7 +41,9 @@ def sample(
     rng_key: Key,
     *,
     initial_var: Float[Array, " dim"],
+    curvature: Curvature | None = None,
     chunk_size: int = 50,
+    watch: Watch | None = None,
     finish: Finish | None = None,
     on_steps: OnSteps | None = None,
     journal: ChainJournal | None = None,
@@ -53,14 +56,16 @@ def sample(
         config: Kernel, metric, step size, trajectory rule and numbers of draws.
         rng_key: Random key.
         initial_var: First guess of the variance of each coordinate (of q, say): the metric unless it is identity.
+        curvature: Mean curvature at given positions, a matrix or its diagonal: the metric 'fisher'.
         chunk_size: Draws between two progress reports; never changes the draws.
+        watch: Says when there are enough draws; then, or when the budget is spent, the chains end.
         finish: Turns what is sampled into what is stored, if they differ.
         on_steps: Progress.
         journal: Where draws go, and where to go on from, if the same chains were begun before.
     """
     journal = journal or ChainJournal()
     key_warmup, key_draws = jax.random.split(rng_key)
-    kernel = build_kernel(config)
+    kernel = build_kernel(config, starts)
     warmed = warm_up(
         logdensity_fn,
         kernel,
@@ -68,6 +73,7 @@ def sample(
         key_warmup,
         config,
         initial_var=np.asarray(initial_var),
+        curvature=curvature,
         chunk_size=chunk_size,
         on_chunk=_in_phase(on_steps, "warmup"),
         checkpoints=journal,
@@ -80,6 +86,8 @@ def sample(
         num_draws=config.num_draws,
         thin=config.thin,
         chunk_size=chunk_size,
+        watch=watch if config.budget is not None else None,
+        budget=config.budget,
         finish=finish,
         on_chunk=_in_phase(on_steps, "draws", before=config.num_warmup),
         journal=journal,

@@ -1,13 +1,15 @@
 """What the chains of the third stage run on: a density, where they start, and the way back to the selected parameters.
 
 The density of the selected parameters can be written in other ways that are the same posterior exactly: with the output
-layer integrated out (:mod:`vihmc.samplers.marginal_last_layer`), in whitened coordinates
+layer integrated out (:mod:`vihmc.samplers.marginal_last_layer`), with learnt scales integrated out
+(:mod:`vihmc.samplers.integrated_scales`), in whitened coordinates
 (:mod:`vihmc.posterior.gauss_newton`), vectorised over chains (:mod:`vihmc.models.vectorised`). A sampler sees none of
 that. And every chain can have a posterior of its own, given its own values of the frozen parameters.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import jax.numpy as jnp
 import numpy as np
@@ -21,13 +23,18 @@ from vihmc.models.vectorised import MIN_CHAINS, VectorisedDensity
 from vihmc.posterior.density import Posterior
 from vihmc.posterior.gauss_newton import whiten
 from vihmc.posterior.mean_field import MeanField, prior_of
+from vihmc.posterior.shards import ShardedDensity
 from vihmc.posterior.subspace import Subspace
 from vihmc.posterior.vectorised import restrict_vectorised
+from vihmc.samplers.fisher import mean_curvature
+from vihmc.samplers.integrated_scales import IntegratedScales
 from vihmc.samplers.marginal_last_layer import MarginalLastLayer
 from vihmc.samplers.per_chain import PerChain
 from vihmc.samplers.start import draw_starts
 from vihmc.types import Key, LogDensity, as_pytree_function
 
+Complete = Callable[..., np.ndarray]
+"""``complete(positions, rng_key, start=...)`` adds what was integrated out to positions (chain, draw, dim)."""
 _CURVATURE_RANK = 256
 """Gauss–Newton directions of the metric `curvature`."""
 
@@ -41,7 +48,8 @@ class Target:
         starts: One position per chain, on as many devices as are worth it.
         initial_var: First guess of the variance of each coordinate.
         to_position: Maps what is sampled to parameters, if they differ.
-        marginal: The output layer, if it is integrated out: a draw is complete only when it has one.
+        complete: Adds what was integrated out to what was sampled: a draw is complete only then.
+        curvature: Mean curvature of the density at given positions, for the metric 'fisher'.
         subspace: All selected parameters.
         frozen: Values of all parameters but the selected ones for each chain, if they differ from chain to chain; a
             draw then is of all parameters.
@@ -51,7 +59,8 @@ class Target:
     starts: Float[Array, "chains dim"]
     initial_var: Float[Array, " dim"]
     to_position: Callable[[Array], Array] | None
-    marginal: MarginalLastLayer | None
+    complete: Complete | None
+    curvature: Callable[[np.ndarray], np.ndarray] | None
     subspace: Subspace
     frozen: Float[Array, "chains params"] | None = None
 
@@ -84,15 +93,24 @@ class Target:
             log_density = _restrict_per_chain(posterior, space, config, frozen)
         else:
             log_density = _restrict(posterior, space, config) if marginal is None else marginal.log_density()
-        to_position = None
+        to_position, complete, curvature = None, None if marginal is None else marginal.complete, None
+        if config.metric == "fisher":
+            integrated = None
+            if marginal is None and frozen is None and not isinstance(log_density, VectorisedDensity | ShardedDensity):
+                integrated = IntegratedScales.of(posterior, space, space.extract(q.mean).astype(dtype))
+            joint = log_density
+            if integrated is not None:
+                log_density, positions = integrated.log_density(joint), integrated.start(positions)
+                initial_var, complete = integrated.initial_var(initial_var), partial(integrated.complete, joint)
+            curvature = partial(mean_curvature, posterior, space, joint, integrated, initial_var)
         if config.metric == "curvature":
             whitening = whiten(posterior, space, q, key_metric, rank=_CURVATURE_RANK)
             log_density, initial_var = whitening.log_density(log_density), jnp.ones_like(initial_var)
             positions, to_position = whitening.to_coordinates(positions), whitening.to_position
-        if config.chains_at_once == "all":
+        if config.chains_at_once != "one":
             at_least = MIN_CHAINS if isinstance(log_density, VectorisedDensity) else 1
             positions = distribute_chains(positions, at_least=at_least)
-        return cls(log_density, positions, initial_var, to_position, marginal, subspace, frozen)
+        return cls(log_density, positions, initial_var, to_position, complete, curvature, subspace, frozen)
 
     def finish(
         self, sampled: Float[Array, "draws chains dim"], start: int, *, rng_key: Key, dtype: np.dtype
@@ -105,7 +123,7 @@ class Target:
                 np.asarray(self.subspace.held_at(center).embed(jnp.asarray(drawn)))
                 for center, drawn in zip(self.frozen.astype(dtype), positions, strict=True)
             ])  # fmt: skip
-        return positions if self.marginal is None else self.marginal.complete(positions, rng_key, start=start)
+        return positions if self.complete is None else self.complete(positions, rng_key, start=start)
 
 
 def find_marginal(

@@ -14,14 +14,14 @@ from vihmc.posterior.mean_field import MeanField
 from vihmc.posterior.shards import check_shards
 from vihmc.posterior.subspace import Subspace, whole_space
 from vihmc.samplers.bad_chains import find_bad_chains
-from vihmc.samplers.chains import ChainJournal, Chains
+from vihmc.samplers.chains import ChainJournal, Chains, Watch
 from vihmc.samplers.kernel import StepInfo, Tuning
 from vihmc.samplers.sample import sample
 from vihmc.samplers.target import Target
 from vihmc.types import Key
 
 _OPERATIONS_AT_A_TIME = 2e10
-_TYPICAL_STEPS = 255
+_TYPICAL_STEPS = 1023
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +68,7 @@ def sample_subspace(
     rng_key: Key,
     *,
     frozen: Float[Array, "chains params"] | None = None,
+    watch: Watch | None = None,
     on_steps: Callable[[str, int, StepInfo], None] | None = None,
     journal: ChainJournal | None = None,
 ) -> Sampled:
@@ -80,6 +81,7 @@ def sample_subspace(
         config: Settings of the chains.
         rng_key: Random key.
         frozen: Values of the frozen parameters for each chain, where they differ.
+        watch: Says when there are enough draws, if there is a budget.
         on_steps: Progress.
         journal: Where draws go, and where to go on from.
     """
@@ -91,7 +93,9 @@ def sample_subspace(
         config,
         key_chains,
         initial_var=target.initial_var,
+        curvature=target.curvature,
         chunk_size=draws_at_a_time(posterior, config),
+        watch=watch,
         finish=partial(target.finish, rng_key=key_output, dtype=np.dtype(q.mean.dtype)),
         on_steps=on_steps,
         journal=journal,

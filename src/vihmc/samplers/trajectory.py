@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from vihmc.config.method import SamplerConfig
-from vihmc.samplers.metrics import some_rows
+from vihmc.samplers.metrics import Mass, some_rows
 from vihmc.types import Key
 
 
@@ -62,9 +62,9 @@ def jittered(num_steps: Array, jitter: Array, rng_key: Key) -> Array:
     return jnp.where(jitter > 0, jnp.maximum(drawn, 1).astype(num_steps.dtype), num_steps)
 
 
-def slowest_direction_std(positions: Float[np.ndarray, "steps chains dim"], inverse_mass_matrix: np.ndarray) -> float:
+def slowest_direction_std(positions: Float[np.ndarray, "steps chains dim"], mass: Mass) -> float:
     """Largest standard deviation over all directions within chains, as seen by the metric."""
-    whitened = (positions - positions.mean(axis=0)) / np.sqrt(inverse_mass_matrix)
+    whitened = mass.whiten(positions - positions.mean(axis=0))
     rows = some_rows(whitened.reshape(-1, whitened.shape[-1]))
     # The Gram matrix of the rows has the eigenvalues of the covariance; the smaller of the two will do.
     product = rows @ rows.T if len(rows) < rows.shape[1] else rows.T @ rows

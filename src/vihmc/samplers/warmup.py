@@ -16,10 +16,19 @@ from vihmc.checkpointing import Checkpoints, run_loop
 from vihmc.config.method import SamplerConfig
 from vihmc.samplers.kernel import Kernel, StepInfo, Tuning
 from vihmc.samplers.loop import LoopState, Search, run_chunk, start_loop
-from vihmc.samplers.metrics import pooled_variance
+from vihmc.samplers.metrics import Mass, pooled_variance
 from vihmc.samplers.step_size import final_step_size
 from vihmc.samplers.trajectory import LengthRule, num_steps_for, slowest_direction_std, trajectory_time
 from vihmc.types import Key, LogDensity, as_pytree_function
+
+
+Curvature = Callable[[np.ndarray], np.ndarray]
+"""Maps positions (positions, dim) to the mean curvature there, a matrix or its diagonal."""
+_FIRST_MAXIMUM = 127
+"""Most leapfrog steps of a trajectory of the first window, doubled with every window: chains that are not yet where the
+posterior is need not cross it."""
+_NUM_CURVATURES = 32
+"""Draws of a window whose curvature is averaged."""
 
 
 class WarmupResult(NamedTuple):
@@ -33,7 +42,7 @@ class WarmupState(NamedTuple):
     """Where a warm-up is."""
 
     loop: LoopState
-    inverse_mass: np.ndarray
+    mass: Mass
     step_size: float
     time: float
     done: int
@@ -49,6 +58,7 @@ def warm_up(
     config: SamplerConfig,
     *,
     initial_var: np.ndarray,
+    curvature: Curvature | None = None,
     chunk_size: int = 50,
     on_chunk: Callable[[int, StepInfo], None] | None = None,
     checkpoints: Checkpoints | None = None,
@@ -62,16 +72,22 @@ def warm_up(
         rng_key: Random key.
         config: Settings.
         initial_var: First guess of the variance of each coordinate.
+        curvature: Mean curvature at given positions, for the metric 'fisher'.
         chunk_size: Steps between two calls of `on_chunk`; never changes the draws.
         on_chunk: Called with the steps done so far and the statistics of the last chunk.
         checkpoints: Where to go on from, if the same warm-up was begun before.
     """
     initial_var = np.asarray(initial_var)
     dtype = initial_var.dtype
-    inverse_mass = np.ones_like(initial_var) if config.metric in ("identity", "curvature") else initial_var
-    relative_var = initial_var / inverse_mass
+    if config.metric == "fisher":
+        assert curvature is not None
+        mass, relative_var = Mass.of_curvature(curvature(np.asarray(state.position))), np.ones_like(initial_var)
+    else:
+        mass = Mass(np.ones_like(initial_var) if config.metric in ("identity", "curvature") else initial_var)
+        relative_var = initial_var / mass.inverse
     step_size = config.step_size or _first_step_size(relative_var)
-    rule, searches, learns_metric = LengthRule.of(config), config.step_size is None, config.metric == "adapted"
+    rule, searches = LengthRule.of(config), config.step_size is None
+    learns_metric = config.metric in ("adapted", "fisher")
     # Otherwise nothing depends on the positions, and a long warm-up need not hold them.
     holds = learns_metric or (config.kernel != "nuts" and config.posterior_var is None)
     chunk = partial(run_chunk, kernel, chunk_size, as_pytree_function(logdensity_fn))
@@ -81,13 +97,15 @@ def warm_up(
     def tuned(now: WarmupState) -> Tuning:
         num_steps = num_steps_for(rule, now.step_size, now.time)
         jitter = jnp.asarray(config.length_jitter, dtype)
-        return Tuning(jnp.asarray(now.step_size, dtype), jnp.asarray(now.inverse_mass), num_steps, jitter)
+        root = None if now.mass.root is None else jnp.asarray(now.mass.root)
+        return Tuning(jnp.asarray(now.step_size, dtype), jnp.asarray(now.mass.inverse), num_steps, jitter, root)
 
     def advance(now: WarmupState) -> WarmupState:
         window = int(np.searchsorted(ends, now.done, side="right"))
         end, learns = int(ends[window]), slow[window] and holds
         count = min(chunk_size, end - now.done)
-        search = Search(searches, config.target_acceptance, rule, now.time)
+        shorter = rule._replace(maximum=min(rule.maximum, _FIRST_MAXIMUM * 2**window))
+        search = Search(searches, config.target_acceptance, shorter, now.time)
         loop, outputs = chunk(now.loop, tuned(now), rng_key, start=now.done, count=count, search=search)
         if on_chunk is not None:
             on_chunk(now.done + count, jax.tree.map(lambda leaf: np.asarray(leaf)[:count], outputs.info))
@@ -100,19 +118,25 @@ def warm_up(
             now = now._replace(step_size=float(final_step_size(now.loop.step_size)))
         if not learns:
             return now
-        inverse_mass = now.inverse_mass
+        mass = now.mass
         if learns_metric:
-            inverse_mass = pooled_variance(now.positions, previous=inverse_mass)
+            mass = learn(now)
             # The averages of the old metric mean nothing in the new one.
             now = now._replace(loop=start_loop(now.loop.chains, dtype, step_size=now.step_size))
-        slowest_std = slowest_direction_std(now.positions, inverse_mass)
-        time = trajectory_time(config, slowest_std=slowest_std)
-        return now._replace(inverse_mass=inverse_mass, time=time, positions=none_yet)
+        time = trajectory_time(config, slowest_std=slowest_direction_std(now.positions, mass))
+        return now._replace(mass=mass, time=time, positions=none_yet)
+
+    def learn(now: WarmupState) -> Mass:
+        if curvature is None or config.metric == "adapted":
+            return Mass(pooled_variance(now.positions, previous=now.mass.inverse))
+        rows = now.positions.reshape(-1, now.positions.shape[-1])
+        chosen = np.linspace(len(rows) // 2, len(rows) - 1, min(_NUM_CURVATURES, len(rows))).astype(int)
+        return Mass.of_curvature(curvature(rows[chosen]))
 
     loop = start_loop(state, dtype, step_size=step_size)
     time = trajectory_time(config, slowest_std=float(np.sqrt(relative_var.max())))
     none_yet = np.zeros((0, *np.shape(loop.chains.position)), dtype)
-    begin = WarmupState(loop, inverse_mass, step_size, time, 0, none_yet)
+    begin = WarmupState(loop, mass, step_size, time, 0, none_yet)
     end = run_loop(checkpoints, "warmup", begin, is_done=lambda now: now.done >= config.num_warmup, advance=advance)
     return WarmupResult(end.loop.chains, tuned(end))
 
@@ -120,11 +144,12 @@ def warm_up(
 def windows(num_warmup: int) -> list[tuple[int, bool]]:
     """Lengths of the warm-up windows; the slow ones (True) are where metric and length are learnt.
 
-    15 % to find the typical set, 75 % in windows that double from 25 steps, 10 % to settle the step size.
+    15 % to find the typical set, then windows that double from 25 steps, and 10 %, but 50 steps if they are there, to
+    settle the step size.
     """
     if num_warmup < 20:
         return [(num_warmup, False)] if num_warmup else []
-    first, last = int(0.15 * num_warmup), max(1, int(0.1 * num_warmup))
+    first, last = int(0.15 * num_warmup), max(1, int(0.1 * num_warmup), min(50, num_warmup // 4))
     left = num_warmup - first - last
     lengths, length = [], 25
     while left >= 3 * length:
