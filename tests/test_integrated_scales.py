@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import integrate, special
 
-from vihmc import Gaussian, MLP, Posterior, Prior, StudentT
+from vihmc import MLP, Gaussian, Posterior, Prior, StudentT
 from vihmc.posterior.subspace import Subspace, whole_space
 from vihmc.samplers.fisher import mean_curvature
 from vihmc.samplers.integrated_scales import IntegratedScales

@@ -75,8 +75,8 @@ def test_a_good_run_is_trusted_and_its_slowest_prediction_named():
         (
             {"ebfmi": [1, 0.15, 1, 1], "energy_ess": 10.0},
             Level.MEAN_ONLY,
-            "the energy of chain 1 performs a random walk (E-BFMI 0.15) and has crossed its range too seldom (effective "
-            "sample size 40 over all chains). Increase hmc.num_draws from 1000 to 2500",
+            "the energy of chain 1 performs a random walk (E-BFMI 0.15) and has crossed its range too seldom "
+            "(effective sample size 40 over all chains). Increase hmc.num_draws from 1000 to 2500",
         ),
         ({"ebfmi": 0.1, "energy_ess": 5.0, "rhat": 1.2}, Level.DO_NOT, "performs a random walk"),
         ({"ebfmi": 0.1, "energy_ess": 50.0}, Level.TRUST, "Trust these"),

@@ -29,7 +29,9 @@ Names = Annotated[
 def parse_seconds(value: Any) -> Any:
     """Turn '1h30m' into 5400.0; whatever is no such word stays as it is."""
     found = re.fullmatch(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", value) if isinstance(value, str) and value else None
-    return value if found is None else sum(float(n or 0) * unit for n, unit in zip(found.groups(), (3600, 60, 1)))
+    if found is None:
+        return value
+    return sum(float(number or 0) * unit for number, unit in zip(found.groups(), (3600, 60, 1), strict=True))
 
 
 Section = TypeVar("Section", bound="Settings")

@@ -6,12 +6,11 @@ half-Cauchy of median A is a mixture of inverse gammas (Wand et al. 2011),
 .. math::
     s^2 \mid a \sim \mathrm{IG}(\tfrac12, 1/a), \quad a \sim \mathrm{IG}(\tfrac12, 1/A^2)
     \quad\Rightarrow\quad
-    \log p(\text{values}, a) = -\tfrac{N+1}{2} \log(1/a + Q/2) - \tfrac32\log a - \tfrac{1}{A^2 a}
-    - \tfrac12 \log a + \mathrm{const}
+    \log p(\text{values}, \log a) = -\tfrac{N+1}{2} \log(1/a + Q/2) - \log a - \tfrac{1}{A^2 a} + \mathrm{const}
 
-so log a takes the place of log s in the position, and :math:`s^{-2} \mid a, Q \sim \Gamma(\tfrac{N+1}{2}, 1/a + Q/2)` is
-drawn when a draw is finished. Why: log s has to drag the length of N weights along, and the energy that this takes comes
-from the momentum, a little with every trajectory however long. log a does not know how many weights there are.
+so log a takes the place of log s in the position, and :math:`s^{-2} \mid a, Q \sim \Gamma(\tfrac{N+1}{2}, 1/a + Q/2)`
+is drawn when a draw is finished. Why: log s has to drag the length of N weights along, and has little energy to do it
+with, however long the trajectory. log a does not know how many weights there are.
 
 Sums of squares of weights are computed. That of the residuals is read off the log density at reference scales, which is
 linear in it; so every way to write the density (cached layers, say) can be used as it is.

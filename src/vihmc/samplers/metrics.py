@@ -7,7 +7,7 @@ over draws (with Fisher's information in place of second derivatives, or its dia
 stiff anywhere, so steps are long and stable. It needs few draws, and none that have crossed the posterior.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -70,10 +70,10 @@ def metric_of(tuning: Tuning) -> Metric:
     if root is None:
         return plain
 
-    def sample_momentum(rng_key: Key, position: Array) -> Array:
+    def sample_momentum(rng_key: Key, position: Any) -> Any:
         return root @ jax.random.normal(rng_key, position.shape, position.dtype)
 
-    def kinetic_energy(momentum: Array, position: Array | None = None) -> Array:
+    def kinetic_energy(momentum: Any, position: Any = None) -> Any:
         return _half_quadratic_form(tuning.inverse_mass_matrix, momentum)
 
     return plain._replace(sample_momentum=sample_momentum, kinetic_energy=kinetic_energy)

@@ -21,7 +21,6 @@ from vihmc.samplers.step_size import final_step_size
 from vihmc.samplers.trajectory import LengthRule, num_steps_for, slowest_direction_std, trajectory_time
 from vihmc.types import Key, LogDensity, as_pytree_function
 
-
 Curvature = Callable[[np.ndarray], np.ndarray]
 """Maps positions (positions, dim) to the mean curvature there, a matrix or its diagonal."""
 _FIRST_MAXIMUM = 127
