@@ -38,6 +38,10 @@ CASES = {
         "sine_small",
         [*SMALL, "hmc.metric=curvature", "hmc.chains_at_once=one", "hmc.jitter=1.0"],
     ),
+    "scales integrated out, Fisher metric, chains with a budget": (
+        "sine_small",
+        [*SMALL, "problem.scales=learnt", "hmc.metric=fisher", "hmc.chains_at_once=one_per_core", "hmc.budget=1h"],
+    ),
     "perturbed MAP, one chain at a time": (
         "sine_small",
         [*SMALL, "hmc.frozen=perturbed_map", "hmc.chains_at_once=one"],

@@ -181,3 +181,18 @@ def test_a_difference_must_be_large_and_certain(excess, error, is_better):
 def test_failed_chains_come_before_what_they_predict():
     values = evidence(rivals={"constant": rival(5.0, 0.1)}, rhat=2)
     assert "the chains have not mixed" in judge("hmc", values, SamplerConfig()).sentence
+
+
+def test_a_few_slow_predictions_are_named_instead_of_failing_all():
+    rhat, ess = np.full(40, 1.01), np.full(40, 900.0)
+    rhat[7], ess[7] = 1.2, 30
+    many = evidence(places=tuple(f"input {number}" for number in range(40)))
+    found = many._replace(convergence=Convergence(rhat, ess, ess, np.full(40, 0.03), np.where(ess < 100, 0.2, 0.03)))
+    level, sentence = judge("hmc", found, SamplerConfig())
+    assert level == Level.EXCEPT
+    assert sentence.startswith(
+        "Trust these error bars except at 1 of 40 predictions, where they have not converged: input 7 (R-hat 1.20, "
+        "ESS 30). Increase hmc.num_draws from 1000 to 14000."
+    )
+    rhat[[3, 11]] = 1.3  # three of forty are more than a twentieth
+    assert judge("hmc", found, SamplerConfig()).level == Level.DO_NOT

@@ -29,6 +29,8 @@ ESS_LEAST = 100
 """Below it the error of a mean is more than 10 % of the std, and the error bars are off by more than 7 %."""
 MCSE_LIMIT = 0.1
 """Largest error of a mean in units of the std; larger than ESS allows only where draws have outliers."""
+EXCEPTIONS_LIMIT = 0.05
+"""Up to this share of the predictions may have failed to converge and be named; beyond it the chains have failed."""
 DIVERGENT_LIMIT = 0.01
 """A larger share of divergent draws marks a region that the chains cannot enter."""
 EBFMI_LIMIT = 0.3
@@ -55,6 +57,7 @@ RIVALS = {
 }
 """Simpler predictors: what they are called in a sentence, and what to do where one is better."""
 
+_MOST_NAMED = 3
 SUBJECTS = {"hmc": "these error bars", "reference": "the error bars of HMC on all parameters"}
 """What the chains of a stage are for."""
 
@@ -63,8 +66,16 @@ class Level(StrEnum):
     """How far to trust the error bars, the best level first."""
 
     TRUST = "trust"
+    EXCEPT = "trust with exceptions"
     MEAN_ONLY = "trust the mean, not the tails"
     DO_NOT = "do not trust"
+
+
+ADVICE = {
+    Level.EXCEPT: "Trust {} except at ",
+    Level.MEAN_ONLY: "Trust the means but not the tails of {}: ",
+    Level.DO_NOT: "Do not trust {}: ",
+}
 
 
 class Rival(NamedTuple):
@@ -166,8 +177,7 @@ def judge(stage: str, evidence: Evidence, config: SamplerConfig) -> Verdict:
         return Verdict(Level.TRUST, f"Trust {subject}. {_slowest_prediction(evidence)}")
     level = max((finding.level for finding in findings), key=list(Level).index)
     worst = next(finding for finding in findings if finding.level == level)
-    advice = f"Do not trust {subject}" if level == Level.DO_NOT else f"Trust the means but not the tails of {subject}"
-    sentence = f"{advice}: {worst.problem}. {worst.remedy}."
+    sentence = f"{ADVICE[level].format(subject)}{worst.problem}. {worst.remedy}."
     return Verdict(
         level, f"{sentence} {_slowest_prediction(evidence)}" if evidence.convergence.varies.any() else sentence
     )
@@ -256,6 +266,14 @@ def _find_too_few_draws(evidence: Evidence, settings: Settings) -> Finding | Non
     if not varies.any() or (rhat.max() <= RHAT_LIMIT and min(bulk.min(), tail.min()) >= ESS_LIMIT):
         return None
     more = settings.more_draws(max(ESS_LIMIT / min(bulk.min(), tail.min()), 1.0))
+    slow = _slow_predictions(evidence)
+    if len(slow) <= EXCEPTIONS_LIMIT * np.count_nonzero(varies):
+        named = [f"{evidence.places[place]} (R-hat {convergence.rhat[place]:.2f}, "
+                 f"ESS {min(convergence.ess_bulk[place], convergence.ess_tail[place]):.0f})"
+                 for place in slow[:_MOST_NAMED]]  # fmt: skip
+        which = ", ".join(named) + (", ..." if len(slow) > _MOST_NAMED else "")
+        problem = f"{len(slow)} of {np.count_nonzero(varies)} predictions, where they have not converged: {which}"
+        return Finding(Level.EXCEPT, problem, more)
     if rhat.max() > RHAT_LIMIT:
         return Finding(Level.DO_NOT, "the chains have not mixed", f"{settings.more_warmup()}. {more}")
     if bulk.min() < ESS_LEAST:
@@ -264,7 +282,10 @@ def _find_too_few_draws(evidence: Evidence, settings: Settings) -> Finding | Non
 
 
 def _find_errors_of_the_mean(evidence: Evidence, settings: Settings) -> Finding | None:
-    errors = evidence.convergence.mcse_relative[evidence.convergence.varies]
+    counted = evidence.convergence.varies.copy()
+    if len(slow := _slow_predictions(evidence)) <= EXCEPTIONS_LIMIT * np.count_nonzero(counted):
+        counted[slow] = False  # they are named elsewhere
+    errors = evidence.convergence.mcse_relative[counted]
     if not errors.size or errors.max() <= MCSE_LIMIT:
         return None
     problem = f"the Monte Carlo error of a mean is {100 * errors.max():.0f} % of the std"
@@ -302,9 +323,20 @@ RULES: tuple[Callable[[Evidence, Settings], Finding | None], ...] = (
 )
 
 
+def _slow_predictions(evidence: Evidence) -> np.ndarray:
+    """Predictions that have not converged, the slowest first."""
+    convergence = evidence.convergence
+    ess = np.minimum(convergence.ess_bulk, convergence.ess_tail)
+    is_slow = convergence.varies & ((convergence.rhat > RHAT_LIMIT) | (ess < ESS_LIMIT))
+    slow = np.flatnonzero(is_slow)
+    return slow[np.argsort(ess[slow])]
+
+
 def _is_slow(evidence: Evidence) -> bool:
+    """Whether more predictions than may be excepted have mixed badly."""
     convergence, varies = evidence.convergence, evidence.convergence.varies
-    return bool(np.any(convergence.rhat[varies] > RHAT_LIMIT) or np.any(convergence.ess_bulk[varies] < ESS_LEAST))
+    is_slow = (convergence.rhat > RHAT_LIMIT) | (convergence.ess_bulk < ESS_LEAST)
+    return bool(np.count_nonzero(is_slow & varies) > EXCEPTIONS_LIMIT * np.count_nonzero(varies))
 
 
 def _slowest_prediction(evidence: Evidence) -> str:

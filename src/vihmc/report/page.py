@@ -18,7 +18,7 @@ from vihmc.report import formats
 
 READABLE, COMFORTABLE = 0.48, 0.66
 """CSS pixels per pixel of a figure: where its letters are just large enough, and where they are like the text."""
-KINDS = {Level.TRUST: "good", Level.MEAN_ONLY: "fair", Level.DO_NOT: "bad"}
+KINDS = {Level.TRUST: "good", Level.EXCEPT: "good", Level.MEAN_ONLY: "fair", Level.DO_NOT: "bad"}
 """The style of each verdict."""
 
 
