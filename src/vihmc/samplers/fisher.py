@@ -20,6 +20,8 @@ from vihmc.types import LogDensity
 
 _MAX_DENSE = 1500
 """Largest dimension of a dense mass matrix."""
+_SMALL = 256
+"""Up to this dimension a product with a matrix costs next to nothing."""
 _DIMS_PER_VALUE = 3
 """A dense metric pays up to this dimension for every observed value: a product with it costs as much as a gradient."""
 
@@ -43,7 +45,7 @@ def mean_curvature(
         positions: Where.
     """
     num_values = posterior.targets.size
-    is_dense = positions.shape[1] <= min(_MAX_DENSE, _DIMS_PER_VALUE * num_values)
+    is_dense = positions.shape[1] <= min(_MAX_DENSE, max(_SMALL, _DIMS_PER_VALUE * num_values))
     total = 0.0
     for position in jnp.asarray(positions):
         typical = position if integrated is None else integrated.typical(joint, position)
