@@ -103,8 +103,9 @@ def warm_up(
         window = int(np.searchsorted(ends, now.done, side="right"))
         end, learns = int(ends[window]), slow[window] and holds
         count = min(chunk_size, end - now.done)
-        shorter = rule._replace(maximum=min(rule.maximum, _FIRST_MAXIMUM * 2**window))
-        search = Search(searches, config.target_acceptance, shorter, now.time)
+        # The last window finds the step size for trajectories as long as those of the draws.
+        longest = rule.maximum if window == len(ends) - 1 else min(rule.maximum, _FIRST_MAXIMUM * 2**window)
+        search = Search(searches, config.target_acceptance, rule._replace(maximum=longest), now.time)
         loop, outputs = chunk(now.loop, tuned(now), rng_key, start=now.done, count=count, search=search)
         if on_chunk is not None:
             on_chunk(now.done + count, jax.tree.map(lambda leaf: np.asarray(leaf)[:count], outputs.info))
