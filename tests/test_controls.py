@@ -52,7 +52,7 @@ CONTROLS = {
         ("test_contract.py::test_rejections_count",),
     ),
     "noise variance read as std": Control(
-        "posterior/likelihoods.py",
+        "posterior/likelihoods/gaussian.py",
         "return log_normal(targets - outputs, std=self.std(log_scales))",
         "return log_normal(targets - outputs, std=self.std(log_scales) ** 2)",
         ("test_posterior.py::test_log_density_is_the_sum_of_normal_log_densities", "test_contract.py"),
