@@ -19,6 +19,7 @@ from vihmc.data.problem import Grid, Problem
 from vihmc.data.settings import DeepONetConfig
 from vihmc.errors import InputError
 from vihmc.models.features import Chained, PeriodicFeatures, Scaling
+from vihmc.posterior.likelihoods import Gaussian
 from vihmc.posterior.operator import OperatorPosterior
 
 
@@ -76,7 +77,7 @@ def pose(config: DeepONetConfig, training: OperatorData, validation: OperatorDat
         model,
         *training,
         prior_std=config.prior_std,
-        noise_std=own_data.check_noise(config.noise_std, 1),
+        likelihood=Gaussian(own_data.check_noise(config.noise_std, 1), noise_groups=_noise_groups(config, files.data)),
         dtype=config.model_dtype,
     )
     described = [
@@ -103,6 +104,19 @@ def pose(config: DeepONetConfig, training: OperatorData, validation: OperatorDat
         | {"num_locations": len(training.locations)}
         | dict(zip(("functions", "locations", "fields"), described, strict=True)),
     )
+
+
+def _noise_groups(config: DeepONetConfig, file: DataFile) -> np.ndarray | None:
+    """The group of each location, as whole numbers."""
+    if config.noise_groups is None:
+        return None
+    if config.noise_groups not in file.arrays:
+        raise InputError(f"`problem.noise_groups` must name an array of {file.path}, got '{config.noise_groups}'.")
+    values = file.get(config.noise_groups, "problem.noise_groups").ravel()
+    bad = values[values != np.round(values)]
+    if len(bad):
+        raise InputError(f"`problem.noise_groups` must hold whole numbers, got {bad[0]:g}.")
+    return values.astype(int)
 
 
 def _column_names(config: DeepONetConfig, num_sensors: int, num_coordinates: int) -> tuple[tuple[str, ...], ...]:

@@ -85,6 +85,11 @@ class DeepONetConfig(OwnDataConfig):
         None,
         description="Known std of the noise, or of the tolerated error, in units of the fields; learnt if not given.",
     )
+    noise_groups: str | None = Field(
+        None,
+        description="The array with the number of a group, 0, 1, …, for each location: every group has a learnt noise "
+        "of its own. One noise for all locations if not given.",
+    )
     prior_std: PositiveFloat | None = Field(
         None, description="Known prior std of every weight and bias; learnt if not given."
     )

@@ -15,10 +15,10 @@ from vihmc.config.method import SelectionConfig
 from vihmc.data import Problem
 from vihmc.data.input_file import read_inputs
 from vihmc.data.problem import Folds
+from vihmc.fit.linearised import draw_linearised
 from vihmc.fit.result import FitResult
 from vihmc.pipeline import Inference, fit_and_select, infer
 from vihmc.posterior.checks import Validation
-from vihmc.posterior.mean_field import MeanField
 from vihmc.posterior.subspace import Subspace, whole_space
 from vihmc.predict import Prediction
 from vihmc.runs.assessment import ChainsResult, assess_chains
@@ -131,8 +131,9 @@ def run_problem(
             )
     with observer.stage("prediction", 1):
         frozen_shares = find_frozen_shares(problem, inference, config)
-        everything, num_draws = whole_space(inference.fit.q.mean), config.prediction.num_draws
-        draws = {VI: (everything, vi_draws(inference.fit.q, config)), VIHMC: inference.sampled.spread(num_draws)}
+        num_draws = config.prediction.num_draws
+        first_stage = first_stage_draws(problem, inference.fit, config)
+        draws = {VI: first_stage, VIHMC: inference.sampled.spread(num_draws)}
         sampled = {VIHMC: ("hmc", inference.sampled, config.hmc)}
         if reference is not None:
             draws[HMC], sampled[HMC] = reference.spread(num_draws), ("reference", reference, config.reference_sampler)
@@ -219,10 +220,12 @@ def find_frozen_shares(problem: Problem, inference: Inference, config: RunConfig
     }
 
 
-def vi_draws(q: MeanField, config: RunConfig) -> np.ndarray:
-    """Draws of q for the predictions of VI alone."""
+def first_stage_draws(problem: Problem, fit: FitResult, config: RunConfig) -> tuple[Subspace, np.ndarray]:
+    """Draws for the predictions of the first stage alone: of q, or of the model linearised at the mode."""
     key = jax.random.fold_in(jax.random.key(config.seed), _STREAM_VI_DRAWS)
-    return np.asarray(q.sample(key, config.prediction.num_vi_draws))
+    if fit.is_laplace:
+        return draw_linearised(problem.posterior, fit, key, config.prediction.num_vi_draws)
+    return whole_space(fit.q.mean), np.asarray(fit.q.sample(key, config.prediction.num_vi_draws))
 
 
 def check_run(problem: Problem, config: RunConfig) -> Folds | None:

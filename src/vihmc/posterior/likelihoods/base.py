@@ -9,6 +9,7 @@ subclass with `log_prob`, `precision` and `sample`.
 """
 
 import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -89,11 +90,23 @@ class Likelihood:
         """The likelihood of observations that are not among the training data."""
         return self
 
+    def transposed(self) -> "Likelihood":
+        """The same likelihood for outputs whose two axes are swapped."""
+        return self
+
     def fit_scales(
         self, targets: Array, outputs: Array, log_scales: Array, *, num_fitted: Array, weights: Array | None = None
     ) -> Array:
-        """Scales that suit the residuals of a fit with `num_fitted` degrees of freedom; unchanged by default."""
+        """Scales that suit the residuals of a fit; unchanged by default.
+
+        `num_fitted` are the degrees of freedom of the fit: one number, or the share of each output, of their shape.
+        """
         return log_scales
+
+    def scale_counts(self, targets: Array, weights: Array | None = None) -> Float[Array, " scales"]:
+        """How many observations have each scale."""
+        total = targets.size if weights is None else jnp.sum(weights)
+        return jnp.full(self.num_scales, total / max(1, self.num_scales))
 
     def log_prob(self, targets: Array, outputs: Array, log_scales: Array) -> Array:
         """Log probability of every observation."""
@@ -155,24 +168,35 @@ def check_shapes(targets: Array, outputs: jax.ShapeDtypeStruct) -> None:
         )
 
 
-def spread_of(targets: Array, *, per_output: bool) -> np.ndarray:
-    """Std of the targets, of each output if asked for.
+def spread_of(targets: Array | np.ndarray, groups: np.ndarray | None = None) -> np.ndarray:
+    """Std of the targets, or of those of each group of outputs; what was not observed is not a number.
 
     Raises:
         InputError: If they do not determine a scale.
     """
     values = np.asarray(targets, float)
-    if len(values) < 2:
-        raise InputError(
-            f"`targets` must have at least 2 observations to learn a noise std from, got {len(values)}. "
-            "Give `noise_std`."
-        )
-    axes = tuple(range(values.ndim - 1)) if per_output else None
-    spread = np.std(values, axis=axes)
-    if not np.all(spread > 0):
-        which = f" in column {int(np.argmin(spread))}" if per_output and spread.size > 1 else ""
-        raise InputError(
-            f"`targets` must vary for a noise std to be learnt, got {values.flat[0]:g} everywhere{which}. "
-            "Give `noise_std`."
-        )
-    return np.atleast_1d(spread)
+    columns = values.reshape(-1, values.shape[-1] if values.ndim > 1 else 1)
+    groups = np.zeros(columns.shape[1], int) if groups is None else groups
+    is_observed = np.isfinite(columns)
+
+    def sums(of_values: np.ndarray) -> np.ndarray:
+        return np.bincount(groups, np.sum(of_values, axis=0, where=is_observed))
+
+    count = sums(np.ones_like(columns))
+    few = "`targets` must have at least 2 observations to learn a noise std from, got "
+    _check_groups(count < 2, lambda group: f"{few}{count[group]:g}")
+    mean = sums(columns) / count
+    low, high = np.full(len(count), np.inf), np.full(len(count), -np.inf)
+    np.minimum.at(low, groups, np.min(columns, axis=0, where=is_observed, initial=np.inf))
+    np.maximum.at(high, groups, np.max(columns, axis=0, where=is_observed, initial=-np.inf))
+    same = "`targets` must vary for a noise std to be learnt, got "
+    _check_groups(low == high, lambda group: f"{same}{low[group]:g} everywhere")
+    return np.sqrt(sums((columns - mean[groups]) ** 2) / count)
+
+
+def _check_groups(is_bad: np.ndarray, describe: Callable[[int], str]) -> None:
+    """Refuse groups of outputs whose noise cannot be learnt."""
+    if np.any(is_bad):
+        group = int(np.argmax(is_bad))
+        where = f" in group {group} of the outputs" if len(is_bad) > 1 else ""
+        raise InputError(f"{describe(group)}{where}. Give `noise_std`.")

@@ -1,4 +1,10 @@
-"""Gaussian noise, known or learnt."""
+r"""Gaussian noise, known or learnt: one std for all outputs, one per output, or one per group of outputs.
+
+.. math:: y_{jo} \sim N(f_{jo},\ \text{noise\_std}_{g(o)}^2)
+
+Outputs of an operator are its locations. A group without noise of its own would lend its error to the others: where a
+field is harder to predict in one region, one noise for all is too small there and too large everywhere else.
+"""
 
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -25,22 +31,25 @@ class Gaussian(Likelihood):
         noise_std: Known standard deviation: one number, one per output, or one per observation (of the shape of the
             targets). None to learn it.
         per_output: Whether every output has a learnt noise of its own.
-        medians: Of the hyperprior of each learnt noise; the std of the targets if not given.
+        noise_groups: Number of the group of each output, 0, 1, …: outputs of one group share a learnt noise. Instead of
+            `per_output`.
+        medians: Of the hyperprior of each learnt noise; the std of the targets of its outputs if not given.
     """
 
     noise_std: Any = None
     per_output: bool = True
+    noise_groups: Any = None
     medians: Any = None
 
-    arrays: ClassVar[tuple[str, ...]] = ("noise_std", "medians")
+    arrays: ClassVar[tuple[str, ...]] = ("noise_std", "noise_groups", "medians")
 
     @property
     def scale_names(self) -> tuple[str, ...]:
-        """One noise, or one per output."""
+        """One noise, or one per group of outputs."""
         if self.noise_std is not None:
             return ()
         count = 1 if self.medians is None else len(self.medians)
-        return ("noise_std",) if count == 1 else tuple(f"noise_std[{output}]" for output in range(count))
+        return ("noise_std",) if count == 1 else tuple(f"noise_std[{group}]" for group in range(count))
 
     @property
     def has_one_precision(self) -> bool:
@@ -51,10 +60,17 @@ class Gaussian(Likelihood):
         """Check the noise, or take the median of its hyperprior from the targets."""
         check_shapes(targets, outputs)
         if self.noise_std is not None:
+            if self.noise_groups is not None:
+                raise InputError(
+                    "`noise_groups` must be left out where `noise_std` is given: they say which noises are learnt."
+                )
             return replace(self, noise_std=_check_noise(self.noise_std, targets))
-        many = self.per_output and targets.ndim > 1 and targets.shape[-1] > 1
-        medians = spread_of(targets, per_output=many) if self.medians is None else np.atleast_1d(self.medians)
-        return replace(self, medians=jnp.asarray(medians, targets.dtype))
+        groups = _check_groups(self.noise_groups, targets)
+        if groups is None and self.per_output and targets.ndim > 1 and targets.shape[-1] > 1:
+            groups = np.arange(targets.shape[-1])
+        medians = spread_of(targets, groups) if self.medians is None else np.atleast_1d(self.medians)
+        indices = None if groups is None or len(medians) == 1 else jnp.asarray(groups)
+        return replace(self, noise_groups=indices, medians=jnp.asarray(medians, targets.dtype))
 
     def initial_log_scales(self, targets: Array) -> Float[Array, " scales"]:
         """A share of the std of the targets."""
@@ -70,15 +86,30 @@ class Gaussian(Likelihood):
         """Noise that broadcasts against the outputs (and behind them, chains)."""
         if not self.num_scales:
             return self.noise_std
-        return jnp.exp(log_scales[0] if self.num_scales == 1 else log_scales)
+        return jnp.exp(log_scales[0] if self.noise_groups is None else log_scales[self.noise_groups])
 
     def given(self, log_scales: Float[Array, " scales"]) -> "Gaussian":
         """The noise known."""
-        return replace(self, noise_std=self.std(log_scales), medians=None) if self.num_scales else self
+        if not self.num_scales:
+            return self
+        return replace(self, noise_std=self.std(log_scales), noise_groups=None, medians=None)
 
     def rows(self, index: Array) -> "Gaussian":
         """Some observations, each with its own noise if they differ."""
-        return replace(self, noise_std=self.noise_std[index]) if self.is_per_observation else self
+        if not self.is_per_observation:
+            return self
+        if self.noise_std is None:
+            return replace(self, noise_groups=self.noise_groups[index])
+        return replace(self, noise_std=self.noise_std[index])
+
+    def transposed(self) -> "Gaussian":
+        """What differs from output to output differs from row to row."""
+        column = {
+            name: value[:, None]
+            for name, value in (("noise_std", self.noise_std), ("noise_groups", self.noise_groups))
+            if np.ndim(value) == 1
+        }
+        return replace(self, **column)
 
     def at_new_inputs(self) -> "Gaussian":
         """A noise that was given for every observation is not known elsewhere: its root mean square is used."""
@@ -88,23 +119,32 @@ class Gaussian(Likelihood):
 
     @property
     def is_per_observation(self) -> bool:
-        """Whether a noise was given for every observation."""
-        return self.noise_std is not None and jnp.ndim(self.noise_std) > 1
+        """Whether every observation has a noise of its own."""
+        return np.ndim(self.noise_std if self.noise_groups is None else self.noise_groups) > 1
 
     def fit_scales(
         self, targets: Array, outputs: Array, log_scales: Array, *, num_fitted: Array, weights: Array | None = None
     ) -> Array:
-        """Residual variance with the fitted degrees of freedom taken off (MacKay 1992), shared by all outputs."""
+        """Residual variance with the fitted degrees of freedom taken off (MacKay 1992)."""
         if not self.num_scales:
             return log_scales
         squares = jnp.square(targets - outputs) * (1 if weights is None else weights)
-        axes = tuple(range(targets.ndim - 1)) if self.num_scales > 1 else None
-        total = jnp.asarray(targets.size if weights is None else jnp.sum(weights), log_scales.dtype) / self.num_scales
-        free = jnp.maximum(total - num_fitted / self.num_scales, LEAST_SHARE * total)
-        found = most_probable_scale(
-            jnp.atleast_1d(jnp.sum(squares, axis=axes)), jnp.full(self.num_scales, free), self.medians
-        )
-        return jnp.log(found).astype(log_scales.dtype)
+        total = self.scale_counts(targets, weights).astype(log_scales.dtype)
+        # One number is shared by all observations alike.
+        fitted = self._sums(num_fitted) if jnp.ndim(num_fitted) else num_fitted * total / jnp.sum(total)
+        free = jnp.maximum(total - fitted, LEAST_SHARE * total)
+        return jnp.log(most_probable_scale(self._sums(squares), free, self.medians)).astype(log_scales.dtype)
+
+    def scale_counts(self, targets: Array, weights: Array | None = None) -> Float[Array, " scales"]:
+        """Observations of each group of outputs."""
+        return self._sums(jnp.ones_like(targets) if weights is None else weights) if self.num_scales else jnp.zeros(0)
+
+    def _sums(self, values: Array) -> Float[Array, " scales"]:
+        """Sums over the observations of each learnt noise."""
+        if self.noise_groups is None:
+            return jnp.sum(values)[None]
+        of_outputs = jnp.sum(values, axis=tuple(range(values.ndim - 1)))
+        return jax.ops.segment_sum(of_outputs, self.noise_groups, num_segments=self.num_scales)
 
     def log_prob(self, targets: Array, outputs: Array, log_scales: Array) -> Array:
         """Normal log density."""
@@ -145,3 +185,19 @@ def _check_noise(noise_std: Any, targets: Array) -> Array:
             f"`noise_std` must be {one} one per observation, shape {targets.shape}, got shape {checked.shape}."
         )
     return checked
+
+
+def _check_groups(noise_groups: Any, targets: Array) -> np.ndarray | None:
+    if noise_groups is None:
+        return None
+    groups, expected = np.asarray(noise_groups), targets.shape[-1:] if targets.ndim > 1 else ()
+    if groups.shape != expected or groups.dtype.kind not in "iu":
+        raise InputError(
+            f"`noise_groups` must be a whole number for each output, shape {expected}, got {groups.dtype} of shape "
+            f"{groups.shape}."
+        )
+    if not np.array_equal(np.unique(groups), np.arange(np.max(groups) + 1)):
+        missing = np.setdiff1d(np.arange(np.max(groups) + 1), groups)
+        got = f"none for group {missing[0]}" if len(missing) else f"{np.min(groups)}"
+        raise InputError(f"`noise_groups` must be numbered 0, 1, 2, … without gaps, got {got}.")
+    return groups

@@ -56,7 +56,7 @@ class StudentT(Likelihood):
             known["noise_scale"] = as_positive("noise_scale", self.noise_scale, "the scale of the noise", targets.dtype)
         if self.degrees is not None:
             known["degrees"] = as_positive("degrees", self.degrees, "the degrees of freedom", targets.dtype)
-        medians = [] if self.noise_scale is not None else [float(spread_of(targets, per_output=False)[0])]
+        medians = [] if self.noise_scale is not None else [float(spread_of(targets)[0])]
         medians += [] if self.degrees is not None else [_MEDIAN_DEGREES]
         return replace(self, **known, medians=jnp.asarray(medians, targets.dtype))
 
@@ -89,7 +89,7 @@ class StudentT(Likelihood):
             return log_scales
         _, degrees = self._values(log_scales)
         middle = jnp.median(jnp.abs(targets - outputs)) / 0.6745
-        free = jnp.maximum(1 - num_fitted / targets.size, LEAST_SHARE)
+        free = jnp.maximum(1 - jnp.sum(num_fitted) / targets.size, LEAST_SHARE)
         return log_scales.at[0].set(jnp.log(middle / jnp.sqrt(free) * jnp.sqrt(1 - 1 / (degrees + 1))))
 
     def log_prob(self, targets: Array, outputs: Array, log_scales: Array) -> Array:
