@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
 from jaxtyping import Array, Float, Int
-from scipy.spatial import cKDTree
+from scipy.spatial import KDTree
 
 from vihmc.errors import InputError
 from vihmc.models.deeponet import DeepONet, Factors
@@ -269,7 +269,7 @@ class OperatorPosterior(Posterior):
         if locations is None or not self._is_per_location:
             return likelihood
         unit = np.maximum(np.std(self.locations, axis=0), np.finfo(np.float32).tiny)
-        _, nearest = cKDTree(np.asarray(self.locations) / unit).query(np.asarray(locations) / unit)
+        _, nearest = KDTree(np.asarray(self.locations) / unit).query(np.asarray(locations) / unit)
         return likelihood.rows(jnp.asarray(nearest))
 
     def sum_squared_gradients(

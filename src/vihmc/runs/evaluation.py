@@ -33,6 +33,7 @@ from vihmc.selection.second_stage import Selected
 from vihmc.selection.sensitivity import frozen_share
 
 VI, VIHMC, HMC = "VI", "VI-HMC", "HMC"
+"""Methods by the names that files and commands have for them; the first stage may be a Laplace approximation."""
 _STREAM_REFERENCE, _STREAM_VI_DRAWS, _STREAM_START = 1001, 1002, 1003  # away from those that the pipeline splits off
 _STREAM_FROZEN_SHARE = 1005
 _NUM_FUNCTIONS = 100
@@ -83,6 +84,10 @@ class RunResult:
     """Posterior of the learnt scales, from the VI-HMC chains."""
     frozen_share: dict[str, float]
     """Share of the first-order variance that frozen parameters contribute at the training and the validation inputs."""
+
+    def title(self, method: str) -> str:
+        """What a method is called on figures: the first stage by what it was."""
+        return first_stage_name(is_laplace=self.inference.fit.is_laplace) if method == VI else method
 
     @property
     def selection(self) -> SelectionConfig:
@@ -138,7 +143,8 @@ def run_problem(
         if reference is not None:
             draws[HMC], sampled[HMC] = reference.spread(num_draws), ("reference", reference, config.reference_sampler)
         predictions = {name: _predict(problem, *pair, config) for name, pair in draws.items()}
-        cases = _choose_cases(problem, predictions)
+        is_laplace = inference.fit.is_laplace
+        cases = _choose_cases(problem, predictions, {VI: first_stage_name(is_laplace=is_laplace), VIHMC: VIHMC})
         methods = {
             name: MethodResult(predictions[name], _functions(problem, *draws[name], cases)) for name in predictions
         }
@@ -251,8 +257,13 @@ def _predict(problem: Problem, subspace: Subspace, draws: np.ndarray, config: Ru
     )
 
 
-def _choose_cases(problem: Problem, predictions: dict[str, Prediction]) -> tuple[Case, ...]:
-    """The functions that VI and VI-HMC predict best and worst; of curves, those of the last split."""
+def first_stage_name(*, is_laplace: bool) -> str:
+    """What the first stage is called where people read it."""
+    return "Laplace" if is_laplace else VI
+
+
+def _choose_cases(problem: Problem, predictions: dict[str, Prediction], titles: dict[str, str]) -> tuple[Case, ...]:
+    """The functions that the first stage and VI-HMC predict best and worst; of curves, those of the last split."""
     if problem.grid is None and problem.curves is None:
         return ()
     weights = problem.splits[-1].weights if problem.splits else None
@@ -260,7 +271,9 @@ def _choose_cases(problem: Problem, predictions: dict[str, Prediction]) -> tuple
     errors = {name: relative_l2(predictions[name].mean, problem.validation_targets, weights) for name in names}
     choices: tuple[tuple[str, Callable], ...] = (("best", np.nanargmin), ("worst", np.nanargmax))
     return tuple(
-        Case(f"{word} of {name}", int(choose(error))) for word, choose in choices for name, error in errors.items()
+        Case(f"{word} of {titles[name]}", int(choose(error)))
+        for word, choose in choices
+        for name, error in errors.items()
     )
 
 
