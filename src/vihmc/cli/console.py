@@ -34,6 +34,8 @@ def print_outcome(console: Console, summary: dict[str, Any]) -> None:
         f"{diagnostics['ess_bulk_min']:.0f}."
     )
     console.print(scores_sentence(summary["scores"]), markup=False)
+    if "calibration" in summary:
+        console.print(summary["calibration"]["sentence"], markup=False, highlight=False)
     if "reports" in summary:
         console.print(report_table(summary))
     if "agreement_with_reference" in summary:

@@ -1,6 +1,6 @@
 """The settings of runs on your own data, with their defaults."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -26,6 +26,11 @@ class OwnDataConfig(ProblemSettings):
     )
     validation_share: Probability = Field(
         0.2, description="Share of `data_file` held out at random for validation, if there is no `validation_file`."
+    )
+    calibration_share: Annotated[float, Field(ge=0, lt=1)] = Field(
+        0.0,
+        description="Share of `data_file` kept out at random to calibrate the bands on, apart from validation; 0 for "
+        "none. See [calibration.md](calibration.md).",
     )
     data_seed: Count = Field(0, description="Seed of the random split; `seed` does not change it.")
     standardise: bool = Field(

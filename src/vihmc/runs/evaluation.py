@@ -15,6 +15,7 @@ from vihmc.config.method import SelectionConfig
 from vihmc.data import Problem
 from vihmc.data.input_file import read_inputs
 from vihmc.data.problem import Folds
+from vihmc.diagnostics.conformal.calibrate import Calibration
 from vihmc.fit.linearised import draw_linearised
 from vihmc.fit.result import FitResult
 from vihmc.pipeline import Inference, fit_and_select, infer
@@ -22,6 +23,7 @@ from vihmc.posterior.checks import Validation
 from vihmc.posterior.subspace import Subspace, whole_space
 from vihmc.predict import Prediction
 from vihmc.runs.assessment import ChainsResult, assess_chains
+from vihmc.runs.calibrated import calibrate_problem, check_calibration
 from vihmc.runs.config import RunConfig
 from vihmc.runs.expectation import expected_observations
 from vihmc.runs.learnt_scales import LearntScale, summarise_scales
@@ -82,6 +84,8 @@ class RunResult:
     """Of every method and of the yardsticks, on the validation data."""
     scales: dict[str, LearntScale]
     """Posterior of the learnt scales, from the VI-HMC chains."""
+    calibration: Calibration | None
+    """What the data that were kept for it say about the bands of VI-HMC."""
     frozen_share: dict[str, float]
     """Share of the first-order variance that frozen parameters contribute at the training and the validation inputs."""
 
@@ -153,6 +157,10 @@ def run_problem(
         for name, (stage, chains, settings) in sampled.items():
             assessed = assess_chains(stage, problem, chains, settings, rivals=rivals.get(name))
             methods[name] = replace(methods[name], chains=assessed)
+        calibration = None
+        if problem.calibration is not None:
+            held_out = _predict(problem, *draws[VIHMC], config, at=problem.calibration)
+            calibration = calibrate_problem(problem, config, held_out)
     left_out = None
     if folds is not None:
         with observer.stage("leave_out", config.leave_out.num_folds):
@@ -169,6 +177,7 @@ def run_problem(
         peak_memory_gb=dict(observer.peak_memory_gb),
         scores=scores,
         scales=summarise_scales(problem, inference.sampled),
+        calibration=calibration,
         frozen_share=frozen_shares,
     )
 
@@ -237,6 +246,7 @@ def first_stage_draws(problem: Problem, fit: FitResult, config: RunConfig) -> tu
 def check_run(problem: Problem, config: RunConfig) -> Folds | None:
     """Refuse settings that do not fit the problem before anything is computed; return the folds to leave out."""
     check_sampler("hmc", problem.posterior, config.hmc)
+    check_calibration(problem, config)
     if config.reference.enabled:
         check_sampler("reference", problem.posterior, config.reference_sampler)
     folds = choose_folds(problem, config)
@@ -245,15 +255,19 @@ def check_run(problem: Problem, config: RunConfig) -> Folds | None:
     return folds
 
 
-def _predict(problem: Problem, subspace: Subspace, draws: np.ndarray, config: RunConfig) -> Prediction:
+def _predict(
+    problem: Problem, subspace: Subspace, draws: np.ndarray, config: RunConfig, *, at: Validation | None = None
+) -> Prediction:
+    """Predict the validation data, or others."""
+    inputs, truth, _ = at or Validation(problem.validation_inputs, problem.validation_targets)
     return prediction.predict_posterior(
         problem.posterior,
         subspace,
         draws,
-        problem.validation_inputs,
+        inputs,
         quantiles=config.prediction.quantiles,
         observations=config.prediction.observation_quantiles,
-        truth=problem.validation_targets,
+        truth=np.asarray(truth),
     )
 
 

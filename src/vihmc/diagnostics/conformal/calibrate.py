@@ -84,7 +84,7 @@ class Calibration:
     @property
     def band_level(self) -> float:
         """Level of the posterior's band that is widened."""
-        return self.level if self.share in (None, 1.0) else self.share
+        return band_level_of(self.level, self.share)
 
     @property
     def sentence(self) -> str:
@@ -132,6 +132,11 @@ class Calibration:
         )
 
 
+def band_level_of(level: float, share: float | None) -> float:
+    """Level of the posterior's band that is widened: of fields, that of the share of locations it should hold."""
+    return level if share is None or share == 1 else share
+
+
 def calibrate(
     prediction: Prediction,
     targets: np.ndarray,
@@ -167,8 +172,7 @@ def calibrate(
     if weights is not None and share is None:
         raise InputError("`weights` must be left out for a table, whose rows are all observed, got some.")
     check_number(len(truth), level, "rows" if share is None else "functions")
-    band_level = level if share in (None, 1.0) else share
-    band = posterior_band(prediction, band_level, shape)
+    band = posterior_band(prediction, band_level_of(level, share), shape)
     pointwise = _as_rows(band.scores(truth))
     scores = pointwise if share is None else field_scores(pointwise, share, weights)[:, None]
     epistemic = _size_of_error(prediction, is_field=share is not None)
