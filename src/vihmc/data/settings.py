@@ -30,7 +30,7 @@ class OwnDataConfig(ProblemSettings):
     calibration_share: Annotated[float, Field(ge=0, lt=1)] = Field(
         0.0,
         description="Share of `data_file` kept out at random to calibrate the bands on, apart from validation; 0 for "
-        "none. See [calibration.md](calibration.md).",
+        "none.",
     )
     data_seed: Count = Field(0, description="Seed of the random split; `seed` does not change it.")
     standardise: bool = Field(
