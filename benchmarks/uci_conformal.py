@@ -1,12 +1,12 @@
 """Bands with a guarantee on UCI tables: posterior, calibrated, and plain conformal around the MAP.
 
-    python benchmarks/uci_conformal.py --sets yacht --splits 0     writes benchmarks/results/uci/conformal-<set>-<split>.json
+    python benchmarks/uci_conformal.py --sets yacht --splits 0     one set; writes benchmarks/results/uci/conformal-*.json
     python benchmarks/uci_conformal.py --table                     means over the splits, from stored results
 
-A quarter of the training rows is kept for calibration. Calibration and test rows are exchangeable, so coverage and width
-are means over 500 random divisions of all of them into calibration and test rows of the same numbers: less noise than one
-division of few rows. The plain conformal band is the MAP of the same run plus or minus one number, the conformal quantile
-of its absolute residuals. With --runs the run directories are kept, and used again.
+A quarter of the training rows is kept for calibration. Calibration and test rows are exchangeable, so coverage and
+width are means over 500 random divisions of all of them into calibration and test rows of the same numbers: less noise
+than one division of few rows. The plain conformal band is the MAP of the same run plus or minus one number, the
+conformal quantile of its absolute residuals. With --runs the run directories are kept, and used again.
 """
 
 import argparse
@@ -67,10 +67,8 @@ def compare(stored: StoredRun) -> dict:
     predicted = stored.predict(inputs, quantiles=levels, observations=True)
     for level in LEVELS:
         own = posterior_band(predicted, level, "quantiles")
-        bands = {"posterior": (own.scores(targets)[:, 0] <= 1, (own.below + own.above)[:, 0])}
-        found[str(level)] = {
-            name: {"coverage": float(held.mean()), "width": float(width.mean())} for name, (held, width) in bands.items()
-        }
+        held, width = own.scores(targets)[:, 0] <= 1, (own.below + own.above)[:, 0]
+        found[str(level)] = {"posterior": {"coverage": float(held.mean()), "width": float(width.mean())}}
         for shape in ("std", "quantiles"):
             band = posterior_band(predicted, level, shape)
             found[str(level)][f"calibrated_{shape}"] = _divide(
