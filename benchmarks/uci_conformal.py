@@ -1,7 +1,7 @@
 """Bands with a guarantee on UCI tables: posterior, calibrated, and plain conformal around the MAP.
 
-    python benchmarks/uci_conformal.py --sets yacht --splits 0     one set; writes benchmarks/results/uci/conformal-*.json
-    python benchmarks/uci_conformal.py --table                     means over the splits, from stored results
+    python benchmarks/uci_conformal.py --sets yacht --splits 0   writes results/uci/conformal-yacht-0.json
+    python benchmarks/uci_conformal.py --table                   means over the splits, from stored results
 
 A quarter of the training rows is kept for calibration. Calibration and test rows are exchangeable, so coverage and
 width are means over 500 random divisions of all of them into calibration and test rows of the same numbers: less noise

@@ -129,3 +129,46 @@ def test_too_few_calibration_rows_stop_a_run_before_it_starts(command, tmp_path)
     assert code == 2
     assert "at least 19 calibration rows for level 0.95, got 10" in " ".join(err.split())
     assert not (tmp_path / "run").exists()
+
+
+def save_fields(file, rng, count):
+    functions, places = rng.normal(size=(count, 2)), np.linspace(0, 1, 6)
+    size = np.exp(0.5 * rng.normal(size=(count, 1)))  # errors of a whole function are alike
+    fields = (
+        functions[:, :1] * np.sin(3 * places) + functions[:, 1:] * places + 0.2 * size * rng.normal(size=(count, 6))
+    )
+    np.savez(file, branch_in=functions, trunk_in=places[:, None], solution=fields)
+    return fields
+
+
+@pytest.mark.slow
+def test_an_operator_is_calibrated_on_whole_functions(command, tmp_path):
+    rng = np.random.default_rng(0)
+    save_fields(tmp_path / "data.npz", rng, 60)
+    network = "branch_hidden = [4]\ntrunk_hidden = [4]\nlatent_size = 3\nnoise_groups = 'region'\n"
+    arrays = dict(np.load(tmp_path / "data.npz")) | {"region": np.array([0, 0, 0, 1, 1, 1])}
+    np.savez(tmp_path / "data.npz", **arrays)
+    settings = '[problem]\nname = "deeponet"\ndata_file = "data.npz"\ncalibration_share = 0.25\n' + network
+    (tmp_path / "my.toml").write_text(settings, encoding="utf-8")
+    code, out, err = command("run", "my.toml", *OPTIONS, "--out", "run")
+    assert (code, err) == (0, "")
+    summary = summary_of(tmp_path / "run")
+    assert {"noise_std[0]", "noise_std[1]"} <= set(summary["scales"])
+    assert "Noise std of group 0:" in summary["noise"]
+    found = summary["calibration"]
+    assert (found["level"], found["share"], found["num_cases"]) == (0.9, 0.95, 15)
+    assert [group["title"] for group in found["groups"]][-1] == "locations 5 to 5 (region 4)"
+    save_fields(tmp_path / "later.npz", rng, 200)
+    code, out, err = command("calibrate", "run", "--data", "later.npz", "--level", "0.9", "--share", "1")
+    assert (code, err) == (0, "")
+    assert "hold the whole field of a new function with probability 90 %, by 200 held-out functions" in out
+    fields = save_fields(tmp_path / "new.npz", rng, 1000)
+    code, out, _ = command("predict", "run", "--inputs", "new.npz", "--out", "predicted.npz")
+    assert code == 0
+    bands = np.load(tmp_path / "predicted.npz")
+    held = np.all((bands["calibrated_low"] <= fields) & (fields <= bands["calibrated_high"]), axis=1).mean()
+    # Given 200 functions, coverage is Beta(181, 20): std 0.021; of 1,000 new ones another 0.0095. |z| < 5.
+    assert abs(held - 181 / 201) < 5 * np.hypot(0.021, 0.0095)
+    code, _, err = command("calibrate", "run", "--data", "data.npz")
+    assert code == 2
+    assert "got 33 of 60 that are among the 33 training functions" in " ".join(err.split())

@@ -5,15 +5,15 @@ r"""Predictions of a Laplace fit: the model linearised at the mode (Immer, Korze
     \Lambda = \text{prior\_std}^{-2} + J^\top W P J
 
 The Gauss–Newton precision is that of the linearised model, so it belongs with its predictions: draws of the weights
-put into the network itself leave the region where the linearisation holds, and predict far worse. The mean is that of
+put into the network itself leave the region where the linearisation holds, and predict worse. The mean is that of
 the mode and the variance :math:`J \Lambda^{-1} J^\top`; for a linear model both are exact. In units of the prior
-:math:`\Lambda = I + A^\top A`, and with n rows in A a draw is, from the smaller of the two Gram matrices,
+:math:`\Lambda = I + A^\top A`, and a draw is, from the smaller of the two Gram matrices,
 
-.. math:: \delta = z - A^\top (I + A A^\top)^{-1} (A z + \epsilon), \qquad \delta = L^{-\top} z, \quad
-    L L^\top = I + A^\top A
+.. math:: \delta = z - A^\top (I + A A^\top)^{-1} (A z + \epsilon), \qquad
+    \delta = V (1 + \lambda)^{-1/2} z, \quad A^\top A = V \lambda V^\top
 
-Where both are large (:func:`is_exact`) the diagonal of :math:`\Lambda` is kept. It ignores how parameters trade off:
-such error bars are rough, mostly too wide.
+Where both are large the diagonal of :math:`\Lambda` is kept. It ignores how parameters trade off: such error bars are
+rough, mostly too wide.
 """
 
 import jax
@@ -34,24 +34,19 @@ _MAX_OPERATIONS = 1e11
 """Rows times squared parameters, up to which the Gram matrix of more values than that is formed."""
 
 
-def is_exact(posterior: Posterior) -> bool:
-    """Whether the covariance is formed, or its diagonal alone."""
-    is_formed = posterior.num_network_rows * posterior.num_params**2 <= _MAX_OPERATIONS
-    return posterior.targets.size <= MAX_SIZE or (posterior.num_params <= MAX_SIZE and is_formed)
-
-
 def draw_linearised(
     posterior: Posterior, fit: FitResult, rng_key: Key, num_draws: int
 ) -> tuple[TangentSpace, Float[np.ndarray, "draws dim"]]:
     """Draw weights and scales around the mode, in pairs with opposite signs, and the space they are meant for."""
-    count, center = posterior.num_params, fit.q.mean
+    count, center = posterior.num_params, np.asarray(fit.q.mean)
     rng = np.random.default_rng(np.asarray(jax.random.key_data(rng_key)))
     half = -(-num_draws // 2)
-    of_weights = _draw_weights(posterior, fit, rng, half)
-    of_scales = rng.normal(size=(half, posterior.dim - count)) * np.asarray(fit.q.std[count:])
-    steps = np.concatenate([of_weights, of_scales], axis=1)
-    draws = np.asarray(center) + np.concatenate([steps, -steps])[:num_draws]
-    return TangentSpace.at(center), draws.astype(center.dtype)
+    draws = np.empty((num_draws, posterior.dim), center.dtype)
+    draws[:half, :count] = _draw_weights(posterior, fit, rng, half)
+    draws[:half, count:] = rng.normal(size=(half, posterior.num_scales)) * np.asarray(fit.q.std[count:])
+    np.negative(draws[: num_draws - half], out=draws[half:])
+    draws += center
+    return TangentSpace.at(fit.q.mean), draws
 
 
 def _draw_weights(
@@ -62,17 +57,29 @@ def _draw_weights(
     scale = jnp.broadcast_to(known.prior_std, mode.shape).astype(mode.dtype)
     temper = fit.kl_weight**-0.5
     rows = data_rows(known, mode, scale, MAX_SIZE)
+    if rows is None and not _is_small(posterior):
+        return rng.standard_normal((count, mode.size), np.float32) * np.asarray(fit.q.std[: mode.size], np.float32)
     standard = rng.normal(size=(count, mode.size))
     if rows is not None and len(rows.values) <= mode.size:
         data = temper * np.asarray(rows.values, np.float64)
         noise = rng.normal(size=(count, len(data)))
         solved = np.linalg.solve(np.eye(len(data)) + data @ data.T, (standard @ data.T + noise).T)
         return np.asarray(scale) * (standard - solved.T @ data)
-    if (rows is None and not is_exact(posterior)) or mode.size > MAX_SIZE:
-        return standard * np.asarray(fit.q.std[: mode.size])
-    gram = _gram(known, mode, scale) if rows is None else np.asarray(rows.values.T @ rows.values, np.float64)
-    factor = np.linalg.cholesky(np.eye(mode.size) + temper**2 * gram)
-    return np.asarray(scale) * np.linalg.solve(factor.T, standard.T).T
+    if rows is None:
+        gram = _gram(known, mode, scale)
+    else:
+        data = np.asarray(rows.values, np.float64)
+        gram = data.T @ data
+    # In single precision products have negative eigenvalues of rounding size.
+    values, vectors = np.linalg.eigh(gram)
+    spread = 1 / np.sqrt(1 + temper**2 * np.maximum(values, 0))
+    return np.asarray(scale) * ((standard * spread) @ vectors.T)
+
+
+def _is_small(posterior: Posterior) -> bool:
+    """Whether the Gram matrix of the parameters can be formed from products."""
+    operations = posterior.num_network_rows * posterior.num_params**2
+    return posterior.num_params <= MAX_SIZE and operations <= _MAX_OPERATIONS
 
 
 def _gram(posterior: Posterior, mode: Vector, scale: Vector) -> Float[np.ndarray, "params params"]:
