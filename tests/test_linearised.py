@@ -48,6 +48,7 @@ def test_products_give_the_gram_matrix_of_all_rows(x64, linear_gaussian):
     np.testing.assert_allclose(found, 1.5**2 * features.T @ features / 0.3**2, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_a_function_on_a_tangent_space_is_its_first_order_expansion(x64):
     model = MLP((1, 4, 1))
     x = jnp.linspace(-1, 1, 6)[:, None]

@@ -76,6 +76,7 @@ def test_batches_of_locations_are_unbiased(operator):
     np.testing.assert_allclose(np.mean(found), posterior.log_likelihood(theta), rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_the_gauss_newton_product_weighs_locations(operator):
     posterior, theta = operator
     weights, known = theta[: posterior.num_params], posterior.given_scales(theta)
