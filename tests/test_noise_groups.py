@@ -69,6 +69,7 @@ def test_value_and_force_are_those_of_a_noise_per_group(x64, which, has_weights)
         np.testing.assert_allclose(force, gradient, rtol=1e-8, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_batches_of_locations_are_unbiased(operator):
     posterior, theta = operator
     everything = jnp.arange(6)
