@@ -52,10 +52,19 @@ CONTROLS = {
         ("test_contract.py::test_rejections_count",),
     ),
     "noise variance read as std": Control(
-        "posterior/likelihoods.py",
+        "posterior/likelihoods/gaussian.py",
         "return log_normal(targets - outputs, std=self.std(log_scales))",
         "return log_normal(targets - outputs, std=self.std(log_scales) ** 2)",
         ("test_posterior.py::test_log_density_is_the_sum_of_normal_log_densities", "test_contract.py"),
+    ),
+    "groups of noises ignored": Control(
+        "posterior/likelihoods/gaussian.py",
+        "return jnp.exp(log_scales[0] if self.noise_groups is None else log_scales[self.noise_groups])",
+        "return jnp.exp(log_scales[0])",
+        (
+            "test_noise_groups.py::test_predictions_have_the_noise_of_each_location",
+            "test_noise_groups.py::test_chains_find_the_exact_posterior_of_the_noises_of_a_linear_operator",
+        ),
     ),
     "prior forgotten in the restricted density": Control(
         "posterior/density.py",

@@ -178,8 +178,12 @@ def test_the_evidence_has_its_maximum_where_the_fit_ends(x64, linear):
 def test_effective_numbers_are_those_of_the_closed_form(x64):
     rows = np.random.default_rng(0).normal(size=(12, 7)) * np.linspace(0.1, 3, 7)
     exact = 1 - np.diag(np.linalg.inv(np.eye(7) + rows.T @ rows))
-    np.testing.assert_allclose(_exact_shares(rows), exact, rtol=1e-10)
-    np.testing.assert_allclose(_exact_shares(rows[:5]), 1 - np.diag(np.linalg.inv(np.eye(7) + rows[:5].T @ rows[:5])))
+    for some in (rows, rows[:5]):
+        shares, leverages = _exact_shares(some)
+        np.testing.assert_allclose(shares, 1 - np.diag(np.linalg.inv(np.eye(7) + some.T @ some)), rtol=1e-10)
+        np.testing.assert_allclose(
+            leverages, 1 - np.diag(np.linalg.inv(np.eye(len(some)) + some @ some.T)), rtol=1e-9, atol=1e-12
+        )
     product = jax.tree_util.Partial(lambda matrix, v: matrix @ v, jnp.asarray(rows.T @ rows))
     shares = np.stack([
         _estimated_shares(product, key, size=7, dtype=np.dtype("float64"))

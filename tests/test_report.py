@@ -572,3 +572,12 @@ def test_wrong_runs_are_one_sentence(run, tmp_path):
     with pytest.raises(InputError, match="`out` must be a file that can be written"):
         write_comparison(comparison, tmp_path / "file" / "page.html")
     assert (tmp_path / "file").read_text() == ""
+
+
+def test_a_first_stage_by_laplace_is_called_so(copied):
+    assert "VI is the first stage alone." in Page(write_report(copied).read_text(encoding="utf-8")).text
+    change_summary(copied, first_stage="laplace")
+    text = Page(write_report(copied).read_text(encoding="utf-8")).text
+    assert "Laplace is the first stage alone, the model linearised at the mode." in text
+    assert "Fit of all parameters (Laplace)" in text
+    assert [method.name for method in read_run(copied).methods] == ["Laplace", "VI-HMC", "HMC"]

@@ -108,7 +108,7 @@ def predict(
     parts, done = [], 0
     for values in _chunks(predict_fn, draws, inputs, memory_mb=memory_mb):
         length = values.shape[1]
-        mixture = Mixture(likelihood, values, scales)
+        mixture = Mixture(likelihood.rows(jnp.arange(done, done + length)), values, scales)
         expected, variance = _moments(mixture)
         part = dict(zip(("mean", "std", "quantiles"), _summarise(np.asarray(expected), levels), strict=True))
         part["noise_var"] = np.asarray(variance)
@@ -151,7 +151,7 @@ def predict_posterior(
     The fields of an operator are those at `locations`, or at the training locations if none are given.
     """
     settings: dict[str, Any] = {
-        "likelihood": posterior.likelihood.at_new_inputs(),
+        "likelihood": posterior.likelihood_of_rows(locations=locations),
         "log_scales": scales_of(posterior, subspace, draws),
         "quantiles": quantiles,
         "observations": observations,
@@ -267,11 +267,12 @@ def _sample(mixture: Mixture, start: Array, each: int) -> Array:
     log_scales = mixture.log_scales.astype(mixture.outputs.dtype)
 
     def of_row(number: Array, outputs: Array) -> Array:
-        keys = jax.random.split(jax.random.fold_in(jax.random.key(0), number), (each, len(outputs)))
-        return jax.vmap(lambda some: jax.vmap(mixture.likelihood.sample)(some, outputs, log_scales))(keys)
+        keys = jax.random.split(jax.random.fold_in(jax.random.key(0), start + number), (each, len(outputs)))
+        likelihood = mixture.likelihood.rows(number)
+        return jax.vmap(lambda some: jax.vmap(likelihood.sample)(some, outputs, log_scales))(keys)
 
     rows = jnp.moveaxis(mixture.outputs, 1, 0)
-    return jax.vmap(of_row)(start + jnp.arange(len(rows)), rows)
+    return jax.vmap(of_row)(jnp.arange(len(rows)), rows)
 
 
 _SCORES = ("log_density", "crps", "pit", "widths")
@@ -288,7 +289,7 @@ def _score(mixture: Mixture, truth: np.ndarray, start: int, *, num_values_in_all
     per_row = max(1, int(np.prod(mixture.outputs.shape[2:])))
     every = max(1, -(-num_values_in_all // max(_MANY_VALUES, per_row)))
     rows = np.arange((-start) % every, mixture.outputs.shape[1], every)
-    some = mixture._replace(outputs=mixture.outputs[:, rows])
+    some = mixture._replace(likelihood=mixture.likelihood.rows(jnp.asarray(rows)), outputs=mixture.outputs[:, rows])
     ends = [(1 + sign * level) / 2 for level in BAND_LEVELS for sign in (-1, 1)]
     found = some.quantiles(ends) if len(rows) else np.zeros((len(ends), *samples.shape[1:]))[:, rows]
     return {

@@ -211,6 +211,28 @@ def predict(
 
 
 @app.command()
+def calibrate(
+    directory: Directory,
+    data: Annotated[Path, typer.Option(help="Held-out data with targets: .csv, .npz or .mat, named as in training.")],
+    level: Annotated[
+        float | None, typer.Option(help="Probability of holding a new row or function. Default: 0.95 and 0.9.")
+    ] = None,
+    share: Annotated[
+        float | None, typer.Option(help="Operators: share of the locations that must be inside; 1 for all of them.")
+    ] = None,
+    shape: Annotated[str, typer.Option(help="std, or quantiles for skewed predictions.")] = "std",
+) -> None:
+    """Calibrate the bands of a finished run on held-out data: bands with a guarantee."""
+    _configure_like(directory)
+
+    from vihmc.cli.runs import calibrate_run
+
+    found = calibrate_run(directory, data, level=level, share=share, shape=shape)
+    print("\n".join([found.sentence, *found.notes]))
+    print(f"Stored in {directory / 'summary.json'}: vihmc predict now gives calibrated bands too.")
+
+
+@app.command()
 def export(
     directory: Directory,
     out: Annotated[Path, typer.Option(help="File for draws, sampler statistics and fit: .nc.")],

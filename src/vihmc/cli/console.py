@@ -6,12 +6,14 @@ from rich.console import Console
 from rich.table import Table
 
 from vihmc.report.score_table import TITLES
+from vihmc.runs.evaluation import first_stage_name
 
 
 def print_outcome(console: Console, summary: dict[str, Any]) -> None:
     """Print the outcome of every stage."""
     hmc, diagnostics, predictive = summary["hmc"], summary["diagnostics"], summary["predictive"]
-    console.print(f"{'VI' if summary['first_stage'] == 'vi' else 'Laplace'}: {summary['vi']['message']}")
+    first_stage = first_stage_name(is_laplace=summary["first_stage"] == "laplace")
+    console.print(f"{first_stage}: {summary['vi']['message']}")
     console.print(
         f"Selected {summary['num_selected']:,} of {summary['num_params']:,} parameters: "
         f"{percent(summary['captured_share'])} of the first-order variance."
@@ -32,13 +34,15 @@ def print_outcome(console: Console, summary: dict[str, Any]) -> None:
         f"{diagnostics['ess_bulk_min']:.0f}."
     )
     console.print(scores_sentence(summary["scores"]), markup=False)
+    if "calibration" in summary:
+        console.print(summary["calibration"]["sentence"], markup=False, highlight=False)
     if "reports" in summary:
         console.print(report_table(summary))
     if "agreement_with_reference" in summary:
         ratio = {name: value["rms_log_std_ratio"] for name, value in summary["agreement_with_reference"].items()}
         console.print(
             "RMS log ratio of the predictive std to that of HMC on all parameters: "
-            f"VI-HMC {ratio['vihmc']:.3f}, VI {ratio['vi']:.3f}."
+            f"VI-HMC {ratio['vihmc']:.3f}, {first_stage} {ratio['vi']:.3f}."
         )
 
 

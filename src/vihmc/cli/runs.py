@@ -1,5 +1,6 @@
 """A run in its directory, from the first file to the last: start one, resume one, add draws to one."""
 
+import hashlib
 import os
 import signal
 from collections.abc import Iterator
@@ -13,11 +14,14 @@ from vihmc.cli.console import print_outcome, print_verdicts
 from vihmc.cli.progress import RunObserver
 from vihmc.data import Problem, build_problem
 from vihmc.data.registry import resolve
+from vihmc.diagnostics.conformal.calibrate import Calibration
 from vihmc.errors import InputError, Interrupted
 from vihmc.fit.result import FitResult
 from vihmc.report.plots import run_figures
 from vihmc.report.report import write_report
 from vihmc.report.summary import summarise
+from vihmc.runs.calibrate_stored import calibrate_stored
+from vihmc.runs.calibrated import as_table
 from vihmc.runs.config import RunConfig
 from vihmc.runs.directory import (
     allow_config,
@@ -34,6 +38,7 @@ from vihmc.runs.evaluation import check_run, fit_and_select_for, run_problem
 from vihmc.runs.journal import RunJournal, check_whole
 from vihmc.runs.pace import Pace
 from vihmc.runs.storage import load_fit_of, save_figures, save_predictions, save_summary
+from vihmc.runs.stored_run import load
 
 COMMIT_SECONDS = "VIHMC_COMMIT_SECONDS"
 """Environment variable: seconds between two checkpoints."""
@@ -139,6 +144,17 @@ def extend_run(path: Path, *, num_draws: int, reference: bool, any_version: bool
         allow_config(path, config)
         (path / "summary.json").unlink()
         _go_on(path, config, problem, None, console)
+
+
+def calibrate_run(path: Path, data: Path, *, level: float | None, share: float | None, shape: str) -> Calibration:
+    """Calibrate a finished run on held-out data, store what was found in its summary, and write its report again."""
+    run = load(path)
+    with locked(path), _in_one_sentence(path):
+        found = calibrate_stored(run, data, level=level, share=share, shape=shape)
+        source = {"path": str(data.absolute()), "sha256": hashlib.sha256(data.read_bytes()).hexdigest()}
+        save_summary(path, run.summary | {"calibration": as_table(found) | {"data": source}})
+        write_report(path)
+    return found
 
 
 def _with_draws(config: RunConfig, stage: str, num_draws: int) -> RunConfig:

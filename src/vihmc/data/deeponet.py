@@ -19,6 +19,8 @@ from vihmc.data.problem import Grid, Problem
 from vihmc.data.settings import DeepONetConfig
 from vihmc.errors import InputError
 from vihmc.models.features import Chained, PeriodicFeatures, Scaling
+from vihmc.posterior.checks import Validation
+from vihmc.posterior.likelihoods import Gaussian
 from vihmc.posterior.operator import OperatorPosterior
 
 
@@ -37,16 +39,22 @@ def build(config: DeepONetConfig) -> Problem:
     data = load_operator(file, names)
     own_data.check_num_training(len(data.functions), "functions")
     validation_file = None
+    split = own_data.split_rows(len(data.functions), config, "functions")
+    training, validation, calibration = (data.rows(index) for index in split)
     if config.validation_file is not None:
         validation_file = read_operator_file(Path(config.validation_file), "problem.validation_file")
-        training, validation = data, _check_validation(load_operator(validation_file, names), data, validation_file)
-    else:
-        split = own_data.split_rows(len(data.functions), config, "functions")
-        training, validation = data.rows(split.training), data.rows(split.validation)
-    return pose(config, training, validation, own_data.Files(file, validation_file))
+        validation = _check_validation(load_operator(validation_file, names), data, validation_file)
+    return pose(config, training, validation, own_data.Files(file, validation_file), calibration=calibration)
 
 
-def pose(config: DeepONetConfig, training: OperatorData, validation: OperatorData, files: own_data.Files) -> Problem:
+def pose(
+    config: DeepONetConfig,
+    training: OperatorData,
+    validation: OperatorData,
+    files: own_data.Files,
+    *,
+    calibration: OperatorData | None = None,
+) -> Problem:
     """Build the posterior of the training functions, and the problem."""
     num_sensors, num_coordinates = training.functions.shape[1], training.locations.shape[1]
     names = _column_names(config, num_sensors, num_coordinates)
@@ -76,7 +84,7 @@ def pose(config: DeepONetConfig, training: OperatorData, validation: OperatorDat
         model,
         *training,
         prior_std=config.prior_std,
-        noise_std=own_data.check_noise(config.noise_std, 1),
+        likelihood=Gaussian(own_data.check_noise(config.noise_std, 1), noise_groups=_noise_groups(config, files.data)),
         dtype=config.model_dtype,
     )
     described = [
@@ -94,15 +102,32 @@ def pose(config: DeepONetConfig, training: OperatorData, validation: OperatorDat
         notice=own_data.constant_notice(*described) if config.standardise else None,
         input_names=names[1],
         target_names=names[2],
+        calibration=None
+        if calibration is None or not len(calibration.functions)
+        else Validation(jnp.asarray(calibration.functions, dtype), jnp.asarray(calibration.fields, dtype)),
         data_description=own_data.describe_data(
             config,
             files,
             num_training=len(training.functions),
             num_validation=len(validation.functions),
+            num_calibration=0 if calibration is None else len(calibration.functions),
         )
         | {"num_locations": len(training.locations)}
         | dict(zip(("functions", "locations", "fields"), described, strict=True)),
     )
+
+
+def _noise_groups(config: DeepONetConfig, file: DataFile) -> np.ndarray | None:
+    """The group of each location, as whole numbers."""
+    if config.noise_groups is None:
+        return None
+    if config.noise_groups not in file.arrays:
+        raise InputError(f"`problem.noise_groups` must name an array of {file.path}, got '{config.noise_groups}'.")
+    values = file.get(config.noise_groups, "problem.noise_groups").ravel()
+    bad = values[values != np.round(values)]
+    if len(bad):
+        raise InputError(f"`problem.noise_groups` must hold whole numbers, got {bad[0]:g}.")
+    return values.astype(int)
 
 
 def _column_names(config: DeepONetConfig, num_sensors: int, num_coordinates: int) -> tuple[tuple[str, ...], ...]:

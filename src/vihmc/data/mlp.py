@@ -5,6 +5,7 @@ noise, predictions and everything that a run stores are in the units of the file
 """
 
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +20,7 @@ from vihmc.errors import InputError
 from vihmc.models.features import Scaling
 from vihmc.models.mlp import MLP
 from vihmc.models.standardised import Standardised
+from vihmc.posterior.checks import Validation
 from vihmc.posterior.density import Posterior
 from vihmc.posterior.likelihoods import LIKELIHOODS, Gaussian, Likelihood
 
@@ -30,19 +32,25 @@ def build(config: MLPConfig) -> Problem:
     data = load_regression(file, names)
     own_data.check_num_training(data.num_rows, "rows")
     validation_file = None
+    split = own_data.split_rows(data.num_rows, config, "rows")
+    training, validation, calibration = (data.rows(index) for index in split)
     if config.validation_file is not None:
         validation_file = read_data_file(Path(config.validation_file), "problem.validation_file")
-        training, validation = data, _check_validation(load_regression(validation_file, names), data, validation_file)
-    else:
-        split = own_data.split_rows(data.num_rows, config, "rows")
-        training, validation = data.rows(split.training), data.rows(split.validation)
+        validation = _check_validation(load_regression(validation_file, names), data, validation_file)
     if validation.inputs.values.shape[1] == 1:
         # In ascending order, so that a plot of them is a curve.
         validation = validation.rows(np.argsort(validation.inputs.values[:, 0], kind="stable"))
-    return pose(config, training, validation, own_data.Files(file, validation_file))
+    return pose(config, training, validation, own_data.Files(file, validation_file), calibration=calibration)
 
 
-def pose(config: MLPConfig, training: Regression, validation: Regression, files: own_data.Files) -> Problem:
+def pose(
+    config: MLPConfig,
+    training: Regression,
+    validation: Regression,
+    files: own_data.Files,
+    *,
+    calibration: Regression | None = None,
+) -> Problem:
     """Build the posterior of the training rows, and the problem."""
     inputs, targets = training
     likelihood = find_likelihood(config, targets)
@@ -85,11 +93,13 @@ def pose(config: MLPConfig, training: Regression, validation: Regression, files:
         notice=own_data.constant_notice(*described) if config.standardise else None,
         input_names=inputs.names,
         target_names=targets.names,
+        calibration=_as_calibration(config, calibration, dtype),
         data_description=own_data.describe_data(
             config,
             files,
             num_training=training.num_rows,
             num_validation=validation.num_rows,
+            num_calibration=0 if calibration is None else calibration.num_rows,
         )
         | {"inputs": described[0], "targets": described[1]},
     )
@@ -119,6 +129,13 @@ def num_outputs(config: MLPConfig, targets: np.ndarray) -> int:
     if config.likelihood == "categorical":
         return max(2, int(targets.max()) + 1)
     return targets.shape[1] * (2 if config.likelihood == "gaussian_with_scale" else 1)
+
+
+def _as_calibration(config: MLPConfig, rows: Regression | None, dtype: Any) -> Validation | None:
+    if rows is None or not rows.num_rows:
+        return None
+    targets = _as_observed(config, rows.targets.values)
+    return Validation(jnp.asarray(rows.inputs.values, dtype), jnp.asarray(targets, dtype))
 
 
 def _as_observed(config: MLPConfig, targets: np.ndarray) -> np.ndarray:

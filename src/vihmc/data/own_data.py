@@ -25,31 +25,38 @@ class Files(NamedTuple):
 
 
 class RowSplit(NamedTuple):
-    """Row numbers of training and validation data, both ascending."""
+    """Row numbers of training, validation and calibration data, all ascending."""
 
     training: np.ndarray
     validation: np.ndarray
+    calibration: np.ndarray
 
 
 def split_rows(num_rows: int, config: OwnDataConfig, what: str) -> RowSplit:
-    """Hold out a random share of the rows; it depends on their number, the share and the seed alone.
+    """Hold out random shares of the rows; they depend on their number, the shares and the seed alone.
+
+    With a validation file no rows are held out for validation.
 
     Args:
         num_rows: Number of rows.
-        config: Share and seed.
+        config: Shares and seed.
         what: The word for rows, for errors.
 
     Raises:
         InputError: If too few are left to train on.
     """
-    num_validation = max(1, round(config.validation_share * num_rows))
-    if num_rows - num_validation < MIN_TRAINING:
+    num_validation = 0 if config.validation_file is not None else max(1, round(config.validation_share * num_rows))
+    num_calibration = round(config.calibration_share * num_rows)
+    if num_rows - num_validation - num_calibration < MIN_TRAINING:
+        name, share = ("validation_share", config.validation_share)
+        if num_rows - num_validation >= MIN_TRAINING:
+            name, share = ("calibration_share", config.calibration_share)
         raise InputError(
-            f"`problem.validation_share` must leave at least {MIN_TRAINING} of the {num_rows} {what} to train on, "
-            f"got {config.validation_share}."
+            f"`problem.{name}` must leave at least {MIN_TRAINING} of the {num_rows} {what} to train on, got {share}."
         )
     order = np.random.default_rng(config.data_seed).permutation(num_rows)
-    return RowSplit(np.sort(order[num_validation:]), np.sort(order[:num_validation]))
+    parts = np.split(order, [num_validation, num_validation + num_calibration])
+    return RowSplit(np.sort(parts[2]), np.sort(parts[0]), np.sort(parts[1]))
 
 
 def check_num_training(num_rows: int, what: str) -> None:
@@ -119,10 +126,13 @@ def describe_columns(names: tuple[str, ...], values: np.ndarray, scaling: Scalin
     return described if scaling is None else described | {"means": list(scaling.means), "stds": list(scaling.stds)}
 
 
-def describe_data(config: OwnDataConfig, files: Files, *, num_training: int, num_validation: int) -> dict[str, Any]:
+def describe_data(
+    config: OwnDataConfig, files: Files, *, num_training: int, num_validation: int, num_calibration: int = 0
+) -> dict[str, Any]:
     """Files with their checksums, and how the data were split."""
     is_split = files.validation is None
-    num_rows = (num_training + num_validation if is_split else num_training, num_validation)
+    num_kept = num_training + num_calibration
+    num_rows = (num_kept + num_validation if is_split else num_kept, num_validation)
     return {
         "files": {
             name: None if file is None else {"path": str(file.path), "sha256": file.sha256, "num_rows": count}
@@ -130,6 +140,7 @@ def describe_data(config: OwnDataConfig, files: Files, *, num_training: int, num
         },
         "num_training": num_training,
         "num_validation": num_validation,
+        **({"num_calibration": num_calibration} if num_calibration else {}),
         "data_seed": config.data_seed if is_split else None,
         "standardised": config.standardise,
         "note": OBSERVATIONS,

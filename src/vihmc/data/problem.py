@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Array
 
+from vihmc.posterior.checks import Validation
 from vihmc.posterior.density import Posterior
 from vihmc.types import Inputs, Key, Params
 
@@ -98,6 +99,7 @@ class Problem:
         notice: A sentence that the user should read; printed when a run starts, and part of the report.
         input_names: Names of the columns of the inputs; of an operator, of the coordinates. Empty if they have none.
         target_names: Names of the columns of the targets; of an operator, of the field.
+        calibration: Held-out data that bands are calibrated on, apart from those for validation.
         data_description: Source, split and standardisation of your own data: plain numbers, lists and strings.
     """
 
@@ -119,6 +121,7 @@ class Problem:
     notice: str | None = None
     input_names: tuple[str, ...] = ()
     target_names: tuple[str, ...] = ()
+    calibration: Validation | None = None
     data_description: dict[str, Any] | None = None
 
     @property

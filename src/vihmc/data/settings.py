@@ -1,6 +1,6 @@
 """The settings of runs on your own data, with their defaults."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -26,6 +26,11 @@ class OwnDataConfig(ProblemSettings):
     )
     validation_share: Probability = Field(
         0.2, description="Share of `data_file` held out at random for validation, if there is no `validation_file`."
+    )
+    calibration_share: Annotated[float, Field(ge=0, lt=1)] = Field(
+        0.0,
+        description="Share of `data_file` kept out at random to calibrate the bands on, apart from validation; 0 for "
+        "none.",
     )
     data_seed: Count = Field(0, description="Seed of the random split; `seed` does not change it.")
     standardise: bool = Field(
@@ -84,6 +89,11 @@ class DeepONetConfig(OwnDataConfig):
     noise_std: PositiveFloat | None = Field(
         None,
         description="Known std of the noise, or of the tolerated error, in units of the fields; learnt if not given.",
+    )
+    noise_groups: str | None = Field(
+        None,
+        description="The array with the number of a group, 0, 1, …, for each location: every group has a learnt noise "
+        "of its own. One noise for all locations if not given.",
     )
     prior_std: PositiveFloat | None = Field(
         None, description="Known prior std of every weight and bias; learnt if not given."

@@ -9,12 +9,13 @@ and where the evidence is largest
 
 .. math::
     \text{prior\_std}_g^2 = \frac{\sum_{i \in g} (\theta_i - m_i)^2}{\gamma_g}, \qquad
-    \text{noise\_std}^2 = \frac{\sum_j (y_j - F_\theta(x_j))^2}{N - \gamma}
+    \text{noise\_std}_h^2 = \frac{\sum_{j \in h} (y_j - F_\theta(x_j))^2}{N_h - \gamma_h}
 
-up to what the hyperprior adds. Without :math:`\gamma` a mode of weights and scales together would shrink a layer and
-its scale to nothing, and a network that can interpolate would have no noise. The diagonal of :math:`\Lambda^{-1}` is
-exact where the Jacobian of the data fits into memory; otherwise it is estimated from products with :math:`\Lambda`
-alone, by conjugate gradients on random signs (Hutchinson 1990).
+with :math:`\gamma_h` the sum of the leverages of the observations that have this noise, up to what the hyperprior adds.
+Without :math:`\gamma` a mode of weights and scales together would shrink a layer and its scale to nothing, and a
+network that can interpolate would have no noise. The diagonal of :math:`\Lambda^{-1}` is exact where the Jacobian of
+the data fits into memory; otherwise it is estimated from products with :math:`\Lambda` alone, by conjugate gradients on
+random signs (Hutchinson 1990).
 
 N counts independent observations. A large model is often fitted to fields whose values at neighbouring locations are
 not: ten million values of a thousand functions leave a residual far below the error at new functions, and N − γ cannot
@@ -68,16 +69,16 @@ def update_scales(division: Division, theta: Vector, rng_key: Key) -> Vector:
     if not posterior.num_scales:
         return theta
     weights, of_prior = theta[: posterior.num_params], posterior.scales(theta).prior
-    num_fitted = jnp.zeros((), theta.dtype)
+    fitted = None
     if posterior.prior.num_scales or held_out is None:
         fitted = _fitted_shares(posterior, theta, rng_key)
-        num_fitted = jnp.sum(fitted)
         if posterior.prior.num_scales:
-            of_prior = posterior.prior.fit_scales(weights, fitted=jnp.maximum(fitted, _LEAST_FITTED))
+            of_prior = posterior.prior.fit_scales(weights, fitted=jnp.maximum(fitted.of_params, _LEAST_FITTED))
     if held_out is None:
-        of_likelihood = _fit_likelihood(posterior, theta, num_fitted)
+        assert fitted is not None
+        of_likelihood = _fit_likelihood(posterior, theta, fitted.of_outputs)
     else:
-        of_likelihood = _fit_likelihood(held_out, theta, jnp.zeros_like(num_fitted))
+        of_likelihood = _fit_likelihood(held_out, theta, jnp.zeros((), theta.dtype))
     return jnp.concatenate([weights, of_likelihood, of_prior]).astype(theta.dtype)
 
 
@@ -93,27 +94,46 @@ def _fit_likelihood(posterior: Posterior, theta: Vector, num_fitted: Array) -> A
     )
 
 
-def _fitted_shares(posterior: Posterior, theta: Float[Array, " dim"], rng_key: Key) -> Float[Array, " params"]:
-    """For every parameter, the share of its prior variance that the data take away; or an estimate with the same sums.
+class _Fitted(NamedTuple):
+    """Degrees of freedom of a fit.
+
+    Attributes:
+        of_params: For every parameter, the share of its prior variance that the data take away; or an estimate with the
+            same sums.
+        of_outputs: The leverage of every output; or their sum alone.
+    """
+
+    of_params: Float[Array, " params"]
+    of_outputs: Float[Array, "*outputs"]
+
+
+def _fitted_shares(posterior: Posterior, theta: Float[Array, " dim"], rng_key: Key) -> _Fitted:
+    """Degrees of freedom, exactly where the derivatives of the data fit into memory.
 
     Where the noise alone is learnt from very many observations, the largest possible value is used.
     """
     if not posterior.prior.num_scales and posterior.targets.size >= _NEGLIGIBLE * posterior.num_params:
-        return jnp.ones(posterior.num_params, theta.dtype)
+        return _Fitted(jnp.ones(posterior.num_params, theta.dtype), jnp.asarray(posterior.num_params, theta.dtype))
     known, weights = posterior.given_scales(theta), theta[: posterior.num_params]
     scale = jnp.broadcast_to(known.prior_std, weights.shape).astype(theta.dtype)
     rows = data_rows(known, weights, scale, _MAX_ROWS) if posterior.num_params <= _MAX_PARAMS else None
     if rows is not None:
-        return jnp.asarray(_exact_shares(np.asarray(rows, np.float64)), theta.dtype)
+        shares, leverages = _exact_shares(np.asarray(rows.values, np.float64))
+        of_outputs = np.zeros(rows.shape)
+        of_outputs.flat[rows.observed] = leverages
+        return _Fitted(jnp.asarray(shares, theta.dtype), jnp.asarray(of_outputs, theta.dtype))
     product = Partial(scaled_product, known, jnp.arange(weights.size), weights, scale)
-    return _estimated_shares(product, rng_key, size=weights.size, dtype=theta.dtype)
+    shares = _estimated_shares(product, rng_key, size=weights.size, dtype=theta.dtype)
+    return _Fitted(shares, jnp.sum(shares))
 
 
-def _exact_shares(rows: Float[np.ndarray, "n params"]) -> Float[np.ndarray, " params"]:
-    """Diagonal of A^T A (I + A^T A)^-1, from the smaller of the two Gram matrices."""
+def _exact_shares(rows: Float[np.ndarray, "n params"]) -> tuple[Float[np.ndarray, " params"], Float[np.ndarray, " n"]]:
+    """Diagonals of A^T A (I + A^T A)^-1 and of A A^T (I + A A^T)^-1, from the smaller of the two Gram matrices."""
     if len(rows) < rows.shape[1]:
-        return np.einsum("np,np->p", rows, np.linalg.solve(np.eye(len(rows)) + rows @ rows.T, rows))
-    return 1 - np.diag(np.linalg.inv(np.eye(rows.shape[1]) + rows.T @ rows))
+        solved = np.linalg.solve(np.eye(len(rows)) + rows @ rows.T, rows)
+    else:
+        solved = np.linalg.solve(np.eye(rows.shape[1]) + rows.T @ rows, rows.T).T
+    return np.einsum("np,np->p", rows, solved), np.einsum("np,np->n", rows, solved)
 
 
 @partial(jax.jit, static_argnames=("size", "dtype"))
@@ -135,8 +155,7 @@ def with_spread_of_scales(posterior: Posterior, theta: Vector, *, kl_weight: flo
     stds = diagonal_std(posterior.given_scales(theta), weights, kl_weight=kl_weight)
     if not posterior.num_scales:
         return stds
-    num_noises = posterior.likelihood.num_scales
-    of_noise = jnp.full(num_noises, posterior.targets.size / max(1, num_noises))
+    of_noise = posterior.likelihood.scale_counts(posterior.targets, posterior.weights)
     sizes = posterior.prior.sums(jnp.ones_like(weights)) if posterior.prior.num_scales else jnp.zeros(0)
     counts = jnp.concatenate([of_noise, sizes])
     return jnp.concatenate([stds, (2 * counts) ** -0.5]).astype(theta.dtype)

@@ -10,6 +10,8 @@ Three things make the force cheap, and none changes it:
   That is possible since the gradient of the trunk needs nothing of the other locations:
   :math:`\partial E/\partial T = T\,(B^\top B) - R\,(L^\top B) + c\,\mathbf 1(\mathbf 1^\top B)`, row by row.
 
+Where the noise differs from location to location, the Gram matrix of a frozen trunk depends on it and is formed anew.
+
 The force is computed in the precision of the data. The value, which decides whether a draw is accepted and is needed
 once per draw, is computed in float64 throughout: residuals of float32 networks have errors that do not average out. On
 Burgers they sum to a thousandth of a nat at the fit (noise 0.1) and to a quarter of one at random weights (noise 1).
@@ -30,7 +32,15 @@ from vihmc.models.mlp import MLP
 from vihmc.posterior.hierarchy import log_prior, split_scales
 from vihmc.posterior.layout import ParamLayout
 from vihmc.posterior.likelihoods import Gaussian
-from vihmc.posterior.pairs import PairTargets, Summary, error_gradient, log_likelihood, residual_form, summarise
+from vihmc.posterior.pairs import (
+    PairTargets,
+    Summary,
+    bias_gradient,
+    error_gradient,
+    log_likelihood,
+    residual_form,
+    summarise,
+)
 from vihmc.posterior.priors import WeightPrior
 from vihmc.posterior.subspace import Subspace, scatter
 from vihmc.types import Params, register_pytree
@@ -123,9 +133,14 @@ class RestrictedOperator:
         )
         branch, trunk = (value.astype(dtype) for value in exact_inputs)
         summaries = tuple(
-            summarise(value, basis) if start == network.num_layers else None
-            for network, value, basis, start in zip(
-                networks, (branch, trunk), (targets.left, targets.right), starts, strict=True
+            summarise(value, basis) if start == network.num_layers and is_known else None
+            for network, value, basis, start, is_known in zip(
+                networks,
+                (branch, trunk),
+                (targets.left, targets.right),
+                starts,
+                (True, likelihood.has_one_precision),
+                strict=True,
             )
         )
         num_chunks = _num_chunks(model.trunk, targets.right) if targets.weights is None else 1
@@ -180,7 +195,12 @@ class RestrictedOperator:
             split_scales(self.subspace.embed(position), self.layout.size, self.likelihood).likelihood
         )
         error = self.model.output_scale**2 * error
-        return log_likelihood(error, noise_std=noise_std, num_observations=self.targets.num_observations)
+        count = self.targets.num_observations(per_location=self._is_per_location)
+        return log_likelihood(error, noise_std=noise_std, num_observations=count)
+
+    @property
+    def _is_per_location(self) -> bool:
+        return not self.likelihood.has_one_precision
 
     def _log_prior(self, position: Array) -> Array:
         # Frozen weights count in the density of their scale.
@@ -217,27 +237,30 @@ class RestrictedOperator:
         return self._params(active)["bias"]
 
     def error(self, position: Float[Array, " selected"]) -> Array:
-        """Half the squared error, from all residuals, in float64."""
+        """Half the squared error, in all or at each location, from all residuals, in float64."""
         active = self._active(position.astype(jnp.float64))
         branch, trunk = (self._run(side, active, self.exact_inputs[side]) for side in (0, 1))
-        return residual_form(Factors(branch, trunk, self._bias(active)), self.targets)
+        factors = Factors(branch, trunk, self._bias(active))
+        return residual_form(factors, self.targets, per_location=self._is_per_location)
 
-    def error_gradient(self, position: Float[Array, " selected"]) -> Array:
+    def error_gradient(
+        self, position: Float[Array, " selected"], location_weights: Float[Array, " locations"] | None
+    ) -> Array:
         """Gradient of half the squared error, in the precision of the data; in Gram form unless pairs have weights."""
         active, pull = jax.vjp(self._active, position.astype(self.targets.values.dtype))
         by_leaves = self._gradient_by_gram if self.targets.weights is None else self._gradient_by_residuals
-        return pull(by_leaves(active))[0].astype(position.dtype)
+        return pull(by_leaves(active, location_weights))[0].astype(position.dtype)
 
-    def _gradient_by_residuals(self, active: list[Array]) -> list[Array]:
+    def _gradient_by_residuals(self, active: list[Array], location_weights: Array | None) -> list[Array]:
         def run(leaves: list[Array]) -> Factors:
             inputs = (self.branch_input, self.trunk_input[0])
             branch, trunk = (self._run(side, leaves, hidden) for side, hidden in enumerate(inputs))
             return Factors(branch, trunk, self._bias(leaves))
 
         factors, pull = jax.vjp(run, active)
-        return pull(error_gradient(factors, self.targets))[0]
+        return pull(error_gradient(factors, self.targets, location_weights=location_weights))[0]
 
-    def _gradient_by_gram(self, active: list[Array]) -> list[Array]:
+    def _gradient_by_gram(self, active: list[Array], location_weights: Array | None) -> list[Array]:
         branch, pull_branch = jax.vjp(lambda leaves: self._run(0, leaves, self.branch_input), active)
         bias, pull_bias = jax.vjp(self._bias, active)
         of_branch, of_trunk = self.summaries
@@ -245,28 +268,32 @@ class RestrictedOperator:
             of_branch = summarise(branch, self.targets.left)
         total = jax.tree.map(jnp.zeros_like, active)
         if of_trunk is None:
-            total, of_trunk = self._gradient_of_trunk(active, of_branch, bias)
-        num_pairs = self.targets.values.size
-        by_bias = of_branch.total @ of_trunk.total - self.targets.total + num_pairs * bias
+            total, of_trunk = self._gradient_of_trunk(active, of_branch, bias, location_weights)
+        by_bias = bias_gradient(of_branch, of_trunk, self.targets, bias, location_weights=location_weights)
         parts = [total, *pull_bias(by_bias)]
         if self.summaries[0] is None:
             by_branch = branch @ of_trunk.gram - self.targets.left @ of_trunk.cross + bias * of_trunk.total
             parts += pull_branch(by_branch)
         return jax.tree.map(lambda *leaves: sum(leaves), *parts)
 
-    def _gradient_of_trunk(self, active: list[Array], of_branch: Summary, bias: Array) -> tuple[list[Array], Summary]:
+    def _gradient_of_trunk(
+        self, active: list[Array], of_branch: Summary, bias: Array, location_weights: Array | None
+    ) -> tuple[list[Array], Summary]:
         """One chunk of locations after the other; on the way, what the branch needs to know of the trunk."""
 
-        def body(carry: tuple, chunk: tuple[Array, Array, Array]) -> tuple[tuple, None]:
-            hidden, right, mask = chunk
+        def body(carry: tuple, chunk: tuple[Array, Array, Array, Array | None]) -> tuple[tuple, None]:
+            hidden, right, mask, weights = chunk
             trunk, pull = jax.vjp(lambda leaves: mask * self._run(1, leaves, hidden), active)
             by_trunk = trunk @ of_branch.gram - right @ of_branch.cross + bias * of_branch.total
-            return jax.tree.map(jnp.add, carry, (pull(by_trunk)[0], summarise(trunk, right))), None
+            if weights is not None:
+                by_trunk = weights * by_trunk
+            return jax.tree.map(jnp.add, carry, (pull(by_trunk)[0], summarise(trunk, right, weights))), None
 
         latent, rank, dtype = of_branch.gram.shape[0], self.right.shape[-1], self.right.dtype
         shapes = ((latent, latent), (rank, latent), (latent,))
         zero = (jax.tree.map(jnp.zeros_like, active), Summary(*(jnp.zeros(shape, dtype) for shape in shapes)))
-        chunks = (self.trunk_input, self.right, self.mask)
+        weights = None if location_weights is None else _in_chunks(location_weights[:, None], num_chunks=len(self.mask))
+        chunks = (self.trunk_input, self.right, self.mask, weights)
         if len(self.mask) == 1:
             return body(zero, jax.tree.map(lambda leaf: leaf[0], chunks))[0]
         return jax.lax.scan(body, zero, chunks)[0]
@@ -305,7 +332,10 @@ def _misfit_forward(position: Array, restricted: RestrictedOperator) -> tuple[Ar
 
 def _misfit_backward(residual: tuple, cotangent: Array) -> tuple[Array, None]:
     position, restricted = residual
-    return cotangent.astype(position.dtype) * restricted.error_gradient(position), None
+    if cotangent.ndim:
+        weights = cotangent.astype(restricted.targets.values.dtype)
+        return restricted.error_gradient(position, weights), None
+    return cotangent.astype(position.dtype) * restricted.error_gradient(position, None), None
 
 
 _misfit.defvjp(_misfit_forward, _misfit_backward)

@@ -198,6 +198,10 @@ class Posterior:
             raise InputError("`locations` must be left out for a model that is no operator, got an array.")
         return RowWise(subspace.restrict(self.predict), inputs)
 
+    def likelihood_of_rows(self, *, locations: Array | None = None) -> Likelihood:
+        """The likelihood of new observations of what :meth:`row_wise` predicts."""
+        return self.likelihood.at_new_inputs()
+
     def log_prior(self, theta: Vector) -> Array:
         """Log density of the prior of weights and scales, normalised."""
         return log_prior(theta, self.num_params, self.likelihood, self.prior)

@@ -26,7 +26,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from vihmc.posterior.density import Posterior
 from vihmc.posterior.mean_field import MeanField, prior_of
@@ -98,9 +98,21 @@ def whiten(posterior: Posterior, subspace: Subspace, q: MeanField, rng_key: Key,
     return Whitening(center, scale, vectors.astype(jnp.float32), shrinkage.astype(jnp.float32))
 
 
-def data_rows(
-    posterior: Posterior, theta: Vector, scale: Float[Array, " params"], max_rows: int
-) -> Float[Array, "rows params"] | None:
+class DataRows(NamedTuple):
+    """Derivatives of the observed outputs, in units of noise and prior.
+
+    Attributes:
+        values: One row per observed output.
+        observed: Which output each row is of, among all of them.
+        shape: Of all outputs.
+    """
+
+    values: Float[Array, "rows params"]
+    observed: Int[np.ndarray, " rows"]
+    shape: tuple[int, ...]
+
+
+def data_rows(posterior: Posterior, theta: Vector, scale: Float[Array, " params"], max_rows: int) -> DataRows | None:
     r"""All rows of :math:`A = (W P)^{1/2} J s`, one per observed output; None if they are too many."""
     precision = posterior.precision(theta, posterior.inputs)
     weights = precision if posterior.weights is None else posterior.weights * precision
@@ -108,7 +120,8 @@ def data_rows(
     if observed.size > max_rows or observed.size * theta.size > _MAX_ENTRIES:
         return None
     rows = posterior.gradients_at(theta, posterior.inputs, observed)
-    return scale * rows * jnp.sqrt(weights).ravel()[observed].astype(theta.dtype)[:, None]
+    values = scale * rows * jnp.sqrt(weights).ravel()[observed].astype(theta.dtype)[:, None]
+    return DataRows(values, observed, weights.shape)
 
 
 def scaled_product(

@@ -2,9 +2,9 @@ r"""The posterior of a DeepONet on all pairs of functions and locations.
 
 .. math::
     \log p(\theta \mid D) = \log N(\theta; m, \mathrm{prior\_std}^2)
-    + \sum_{u, x} \log N(y(u, x);\, b_\theta(u) \cdot t_\theta(x) + c,\ \mathrm{noise\_std}^2) + \mathrm{const}
+    + \sum_{u, x} \log N(y(u, x);\, b_\theta(u) \cdot t_\theta(x) + c,\ \mathrm{noise\_std}(x)^2) + \mathrm{const}
 
-Both scales can be known, or learnt with the weights.
+Both scales can be known, or learnt with the weights. The noise is one for all locations, or one for each group of them.
 
 The networks run on every function and on every location once, never on every pair (:mod:`vihmc.posterior.pairs`).
 With a selection, whatever no selected parameter touches is computed once (:mod:`vihmc.posterior.cached_layers`).
@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
 from jaxtyping import Array, Float, Int
+from scipy.spatial import KDTree
 
 from vihmc.errors import InputError
 from vihmc.models.deeponet import DeepONet, Factors
@@ -27,7 +28,7 @@ from vihmc.posterior.checks import as_finite
 from vihmc.posterior.density import Posterior, RowWise, choose_part, draw_rows
 from vihmc.posterior.layer_costs import FrozenLayers, frozen_layers
 from vihmc.posterior.layout import ParamLayout
-from vihmc.posterior.likelihoods import Gaussian
+from vihmc.posterior.likelihoods import Gaussian, Likelihood
 from vihmc.posterior.pairs import PairTargets, factorise, half_squared_error, log_likelihood, weigh
 from vihmc.posterior.priors import Prior
 from vihmc.posterior.shards import ShardedDensity, check_shards
@@ -68,6 +69,7 @@ class OperatorPosterior(Posterior):
         *,
         prior: Prior | None = None,
         prior_std: Any = None,
+        likelihood: Likelihood | None = None,
         noise_std: Any = None,
         weights: Any = None,
         dtype: str = "float32",
@@ -81,7 +83,9 @@ class OperatorPosterior(Posterior):
             targets: The field of each function at each location, (functions, locations).
             prior: Of the parameters; Gaussian around zero, with one learnt scale, if not given.
             prior_std: Short for ``prior=Prior(std=prior_std)``.
-            noise_std: Standard deviation of the observation noise, one number; learnt if not given.
+            likelihood: Gaussian, with one learnt noise for all locations if not given; `Gaussian(noise_groups=...)` has
+                one for each group of locations.
+            noise_std: Short for ``likelihood=Gaussian(noise_std)``: one number, or one per location.
             weights: How often each value was observed, of the shape of `targets`; zero where there is none, whatever
                 number stands there. Once each if not given.
             dtype: What the networks compute in.
@@ -112,13 +116,13 @@ class OperatorPosterior(Posterior):
         if targets.shape != (expected := (functions.shape[0], locations.shape[0])):
             raise InputError(f"`targets` must have a row per function and a column per location, {expected}, "
                              f"got {targets.shape}.")  # fmt: skip
-        likelihood = _gaussian(noise_std, exact if weights is None else exact[np.asarray(weights) > 0])
+        bound = _gaussian(choose_part("likelihood", likelihood, "noise_std", noise_std, Gaussian), exact, weights)
         return cls(
             model=model,
-            layout=replace(layout, scale_names=(*likelihood.scale_names, *weight_prior.scale_names)),
+            layout=replace(layout, scale_names=(*bound.scale_names, *weight_prior.scale_names)),
             inputs=functions,
             targets=targets,
-            likelihood=likelihood,
+            likelihood=bound,
             prior=weight_prior,
             locations=locations,
             factors=_factors(model, exact, targets, weights),
@@ -197,22 +201,30 @@ class OperatorPosterior(Posterior):
         """Log likelihood of all pairs, or an unbiased estimate of it from those of a :class:`PairBatch`."""
         if batch is None:
             factors = self.model.factors(self._params(theta), self.inputs, self.locations)
-            return self._from_error(theta, half_squared_error(factors, self.factors))
+            return self._from_error(theta, half_squared_error(factors, self.factors, self._is_per_location))
         functions, locations = self.inputs[batch.functions], self.locations[batch.locations]
         branch, trunk, bias = self.model.factors(self._params(theta), functions, locations)
         squares = (self.factors.values[batch.functions][:, batch.locations] - (branch @ trunk.T + bias)) ** 2
         if self.weights is not None:
             squares = self.weights[batch.functions][:, batch.locations] * squares
-        scale = self.targets.size / squares.size
-        return self._from_error(theta, scale * 0.5 * jnp.sum(squares))
+        half = 0.5 * self.targets.size / squares.size
+        if not self._is_per_location:
+            return self._from_error(theta, half * jnp.sum(squares))
+        nothing = jnp.zeros(self.targets.shape[1], squares.dtype)
+        return self._from_error(theta, nothing.at[batch.locations].add(half * jnp.sum(squares, axis=0)))
 
     def _from_error(self, theta: Vector, error: Array) -> Array:
         """The likelihood from half the squared error without units."""
         return log_likelihood(
             self.model.output_scale**2 * error,
             noise_std=self._noise_std(theta),
-            num_observations=self.factors.num_observations,
+            num_observations=self.factors.num_observations(per_location=self._is_per_location),
         )
+
+    @property
+    def _is_per_location(self) -> bool:
+        """Whether the noise differs from location to location."""
+        return not self.likelihood.has_one_precision
 
     def _noise_std(self, theta: Vector) -> Array:
         wide = self.scales(theta).likelihood.astype(jnp.result_type(float))
@@ -256,6 +268,15 @@ class OperatorPosterior(Posterior):
         places = self.locations if locations is None else locations
         return RowWise(Partial(_field_at, self, subspace, inputs), places, is_transposed=True)
 
+    def likelihood_of_rows(self, *, locations: Array | None = None) -> Likelihood:
+        """Rows are locations; the noise at a new one is that of the nearest training location."""
+        likelihood = self.likelihood.at_new_inputs().transposed()
+        if locations is None or not self._is_per_location:
+            return likelihood
+        unit = np.maximum(np.std(self.locations, axis=0), np.finfo(np.float32).tiny)
+        _, nearest = KDTree(np.asarray(self.locations) / unit).query(np.asarray(locations) / unit)
+        return likelihood.rows(jnp.asarray(nearest))
+
     def sum_squared_gradients(
         self, theta: Vector, inputs: Inputs, *, weights: Array | None = None, memory_mb: float = 256.0
     ) -> Vector:
@@ -287,14 +308,24 @@ class OperatorPosterior(Posterior):
 
         (branch, trunk, _), push = jax.linearize(factors, theta)
         branch_change, trunk_change, bias_change = push(tangent)
-        to_branch = branch_change @ (trunk.T @ trunk) + branch @ (trunk_change.T @ trunk) + bias_change * trunk.sum(0)
-        to_trunk = trunk_change @ (branch.T @ branch) + trunk @ (branch_change.T @ branch) + bias_change * branch.sum(0)
-        to_bias = (
-            branch_change.sum(0) @ trunk.sum(0) + branch.sum(0) @ trunk_change.sum(0) + bias_change * self.targets.size
+        num_functions, num_locations = self.targets.shape
+        noise_var = self._noise_std(theta) ** 2
+        # Relative to the largest, so that what is common to all locations is applied once, at the end.
+        unit = jnp.min(noise_var)
+        weights = (unit / jnp.broadcast_to(noise_var, (num_locations,))).astype(trunk.dtype)[:, None]
+        weighted, weighted_change = weights * trunk, weights * trunk_change
+        to_branch = branch_change @ (trunk.T @ weighted) + branch @ (trunk_change.T @ weighted)
+        to_trunk = weighted_change @ (branch.T @ branch) + weighted @ (branch_change.T @ branch)
+        to_bias = branch_change.sum(0) @ weighted.sum(0) + branch.sum(0) @ weighted_change.sum(0)
+        backward = Factors(
+            to_branch + bias_change * weighted.sum(0),
+            to_trunk + bias_change * weights * branch.sum(0),
+            jnp.reshape(to_bias + bias_change * num_functions * weights.sum(), jnp.shape(bias_change)).astype(
+                bias_change.dtype
+            ),
         )
-        backward = Factors(to_branch, to_trunk, jnp.reshape(to_bias, jnp.shape(bias_change)).astype(bias_change.dtype))
         (gradient,) = jax.linear_transpose(push, theta)(backward)
-        return self.model.output_scale**2 * gradient / self._noise_std(theta) ** 2
+        return self.model.output_scale**2 * gradient / unit
 
     def restrict(self, subspace: Subspace, *, num_shards: int | None = None) -> Callable[[Array], Array]:
         """The log density as a function of the selected parameters, with everything frozen computed once.
@@ -327,7 +358,11 @@ register_pytree(
 def _field_at(
     posterior: OperatorPosterior, subspace: Subspace, functions: Array, position: Array, locations: Array
 ) -> Float[Array, "locations functions"]:
-    return posterior.predict_at(subspace.embed(position), locations, functions).T
+    return subspace.restrict(Partial(_predict_at, posterior))(position, locations, functions).T
+
+
+def _predict_at(posterior: OperatorPosterior, theta: Vector, locations: Array, functions: Array) -> Array:
+    return posterior.predict_at(theta, locations, functions)
 
 
 @jax.jit
@@ -355,15 +390,20 @@ def _factors(model: DeepONet, exact: np.ndarray, targets: Array, weights: np.nda
     return factorise(np.asarray(targets), targets.dtype)._replace(values=targets)
 
 
-def _gaussian(noise_std: Any, targets: np.ndarray) -> Gaussian:
-    """One noise for all pairs, in float64 like the energies."""
-    wide = jnp.asarray(targets.reshape(-1), jnp.result_type(float))
-    if np.ndim(noise_std) > 0:
+def _gaussian(likelihood: Likelihood, targets: np.ndarray, weights: np.ndarray | None) -> Gaussian:
+    """One noise for all pairs, or one for each group of locations, in float64 like the energies."""
+    if not isinstance(likelihood, Gaussian):
+        raise InputError(f"`likelihood` must be Gaussian for an operator, got {type(likelihood).__name__}.")
+    if likelihood.noise_std is not None and np.shape(likelihood.noise_std) not in ((), targets.shape[1:]):
         raise InputError(
-            f"`noise_std` must be one number for an operator, got {noise_std}. It is the standard deviation of the "
-            "observation noise."
+            f"`noise_std` must be one number for an operator, or one per location, shape {targets.shape[1:]}, got "
+            f"{np.shape(likelihood.noise_std)}. It is the standard deviation of the observation noise."
         )
-    return Gaussian(noise_std).bind(wide, jax.ShapeDtypeStruct(wide.shape, wide.dtype))
+    observed = targets if weights is None else np.where(weights > 0, targets, np.nan)
+    wide = jnp.asarray(observed, jnp.result_type(float))
+    # What belongs to every output of a table would be one noise per location: too many to be the default.
+    shared = likelihood if likelihood.noise_groups is not None else replace(likelihood, per_output=False)
+    return shared.bind(wide, jax.ShapeDtypeStruct(wide.shape, wide.dtype))
 
 
 def _check_weights(weights: Any, targets: Any, dtype: Any) -> np.ndarray:

@@ -16,6 +16,10 @@ the residual form, in chunks, summed in float64; a compiled program that asks fo
 
 Pairs may have weights, :math:`\tfrac12 \sum_{ux} w_{ux} r_{ux}^2`: how often each was observed, zero for never. Weights
 do not factorise, so value and gradient are both formed from all residuals; sets with weights are small.
+
+Where the noise differs from location to location the misfit is one number per location, and a gradient weighs them:
+:math:`\sum_x v_x E_x`. Weights of locations alone factorise: they enter the Gram matrix of the trunk,
+:math:`T^\top \mathrm{diag}(v)\, T`.
 """
 
 import math
@@ -44,10 +48,11 @@ class PairTargets(NamedTuple):
     total: Float[Array, ""]
     weights: Float[Array, "functions locations"] | None = None
 
-    @property
-    def num_observations(self) -> Array | int:
-        """How many values were observed, each as often as it was."""
-        return self.values.size if self.weights is None else jnp.sum(self.weights)
+    def num_observations(self, *, per_location: bool = False) -> Array | int:
+        """How many values were observed, each as often as it was; in all, or at each location."""
+        if self.weights is None:
+            return self.values.shape[0] if per_location else self.values.size
+        return jnp.sum(self.weights, axis=0 if per_location else None)
 
 
 class Summary(NamedTuple):
@@ -79,45 +84,71 @@ def weigh(values: Array | np.ndarray, weights: Array | np.ndarray, dtype: Any) -
     return PairTargets(jnp.asarray(values, dtype), left, right, total, jnp.asarray(weights, dtype))
 
 
-def summarise(factor: Float[Array, "n latent"], basis: Float[Array, "n rank"]) -> Summary:
+def summarise(
+    factor: Float[Array, "n latent"], basis: Float[Array, "n rank"], weights: Float[Array, "n 1"] | None = None
+) -> Summary:
     """Reduce one side to its Gram matrix, its product with the targets' factor, and its sum."""
-    return Summary(factor.T @ factor, basis.T @ factor, factor.sum(axis=0))
+    weighted = factor if weights is None else weights * factor
+    return Summary(factor.T @ weighted, basis.T @ weighted, weighted.sum(axis=0))
 
 
-@jax.custom_vjp
-def half_squared_error(factors: Factors, targets: PairTargets) -> Float[Array, ""]:
-    """Half the sum of squared residuals."""
-    return residual_form(factors, targets)
+@partial(jax.custom_vjp, nondiff_argnums=(2,))
+def half_squared_error(
+    factors: Factors, targets: PairTargets, per_location: bool = False
+) -> Float[Array, "*locations"]:
+    """Half the sum of squared residuals: of all pairs, or those at each location."""
+    return residual_form(factors, targets, per_location=per_location)
 
 
-def _forward(factors: Factors, targets: PairTargets) -> tuple[Array, tuple[Factors, PairTargets]]:
-    return residual_form(factors, targets), (factors, targets)
+def _forward(factors: Factors, targets: PairTargets, per_location: bool) -> tuple[Array, tuple[Factors, PairTargets]]:
+    return residual_form(factors, targets, per_location=per_location), (factors, targets)
 
 
-def _backward(residual: tuple[Factors, PairTargets], cotangent: Array) -> tuple[Factors, None]:
+def _backward(per_location: bool, residual: tuple[Factors, PairTargets], cotangent: Array) -> tuple[Factors, None]:
     scale = cotangent.astype(residual[0].branch.dtype)
+    if per_location:
+        return error_gradient(*residual, location_weights=scale), None
     return jax.tree.map(lambda leaf: scale * leaf, error_gradient(*residual)), None
 
 
 half_squared_error.defvjp(_forward, _backward)
 
 
-def error_gradient(factors: Factors, targets: PairTargets) -> Factors:
+def error_gradient(
+    factors: Factors, targets: PairTargets, *, location_weights: Float[Array, " locations"] | None = None
+) -> Factors:
     """Gradient of half the squared error with respect to both sides and the bias, in Gram form if it can be."""
     branch, trunk, bias = factors
+    column = None if location_weights is None else location_weights[:, None]
     if targets.weights is not None:
-        residual = targets.weights * (branch @ trunk.T + bias - targets.values)
+        weights = targets.weights if location_weights is None else targets.weights * location_weights
+        residual = weights * (branch @ trunk.T + bias - targets.values)
         return Factors(residual @ trunk, residual.T @ branch, jnp.sum(residual))
-    of_branch, of_trunk = summarise(branch, targets.left), summarise(trunk, targets.right)
-    num_pairs = branch.shape[0] * trunk.shape[0]
+    of_branch, of_trunk = summarise(branch, targets.left), summarise(trunk, targets.right, column)
+    by_trunk = trunk @ of_branch.gram - targets.right @ of_branch.cross + bias * of_branch.total
     return Factors(
         branch @ of_trunk.gram - targets.left @ of_trunk.cross + bias * of_trunk.total,
-        trunk @ of_branch.gram - targets.right @ of_branch.cross + bias * of_branch.total,
-        of_branch.total @ of_trunk.total - targets.total + num_pairs * bias,
+        by_trunk if column is None else column * by_trunk,
+        bias_gradient(of_branch, of_trunk, targets, bias, location_weights=location_weights),
     )
 
 
-def residual_form(factors: Factors, targets: PairTargets) -> Float[Array, ""]:
+def bias_gradient(
+    of_branch: Summary,
+    of_trunk: Summary,
+    targets: PairTargets,
+    bias: Array,
+    *,
+    location_weights: Float[Array, " locations"] | None = None,
+) -> Float[Array, ""]:
+    """The sum of all residuals, each as often as its location counts."""
+    if location_weights is None:
+        return of_branch.total @ of_trunk.total - targets.total + targets.values.size * bias
+    total = jnp.sum(targets.left, axis=0) @ (location_weights @ targets.right)
+    return of_branch.total @ of_trunk.total - total + len(targets.values) * jnp.sum(location_weights) * bias
+
+
+def residual_form(factors: Factors, targets: PairTargets, *, per_location: bool = False) -> Float[Array, "*locations"]:
     """Half the sum of squared residuals, a chunk of functions at a time, summed in the widest float there is."""
     branch, trunk, bias = factors
     values, weights = targets.values, targets.weights
@@ -128,23 +159,23 @@ def residual_form(factors: Factors, targets: PairTargets) -> Float[Array, ""]:
     def of_rows(rows: tuple[Array, Array, Array | None]) -> Array:
         part, target, weight = rows
         squares = jnp.square((part @ trunk.T + bias - target).astype(wide))
-        return 0.5 * jnp.sum(squares if weight is None else weight * squares)
+        return 0.5 * jnp.sum(squares if weight is None else weight * squares, axis=0 if per_location else None)
 
     def body(index: Array, total: Array) -> Array:
         take = partial(jax.lax.dynamic_slice_in_dim, start_index=index * chunk, slice_size=chunk)
         return total + of_rows(jax.tree.map(take, (branch, values, weights)))
 
     whole = length // chunk
-    total = jax.lax.fori_loop(0, whole, body, jnp.zeros((), wide))
+    total = jax.lax.fori_loop(0, whole, body, jnp.zeros((width,) if per_location else (), wide))
     if whole * chunk == length:
         return total
     return total + of_rows(jax.tree.map(lambda leaf: leaf[whole * chunk :], (branch, values, weights)))
 
 
 def log_likelihood(error: Array, *, noise_std: Array, num_observations: Array | int) -> Float[Array, ""]:
-    """Log likelihood of all pairs from half the sum of their squared residuals."""
+    """Log likelihood of all pairs from half the sum of their squared residuals, in all or at each location."""
     constant = num_observations * (jnp.log(noise_std) + 0.5 * math.log(2 * math.pi))
-    return -error.astype(jnp.result_type(float)) / noise_std**2 - constant
+    return jnp.sum(-error.astype(jnp.result_type(float)) / noise_std**2 - constant)
 
 
 def gram_form(factors: Factors, targets: PairTargets) -> Float[Array, ""]:

@@ -86,6 +86,29 @@ class Subspace:
 register_pytree(Subspace, data_fields=["selected", "rank", "center"], meta_fields=[])
 
 
+class TangentSpace(Subspace):
+    """All parameters, where functions of them are linear: on it a function is its first-order expansion at `center`."""
+
+    @classmethod
+    def at(cls, center: Vector) -> "TangentSpace":
+        """Linearise around `center`."""
+        index = jnp.arange(center.shape[0])
+        return cls(index, index, center)
+
+    def restrict(self, function: Callable[..., Array]) -> Partial:
+        """The first-order expansion of a function of a full vector."""
+        return Partial(_call_linearised, self, as_pytree_function(function))
+
+
+register_pytree(TangentSpace, data_fields=["selected", "rank", "center"], meta_fields=[])
+
+
+def _call_linearised(space: TangentSpace, function: Partial, position: Array, *args: Any) -> Array:
+    step = position - space.center
+    value, change = jax.jvp(lambda theta: function(theta, *args), (space.center,), (step,))
+    return value + change
+
+
 @jax.custom_vjp
 def scatter(position: Array, selected: Array, rank: Array, center: Array) -> Array:
     """Return `center` with its entries `selected` replaced by `position`; `rank` is the inverse of `selected`."""

@@ -12,19 +12,19 @@ from vihmc.errors import InputError
 from vihmc.report.formats import clean
 from vihmc.report.schema import ChainsTable, Diagnostics, Predictive, Summary, VerdictTable, read_summary
 from vihmc.runs.config import RunConfig, build_config, load_preset
-from vihmc.runs.evaluation import HMC, VI, VIHMC
+from vihmc.runs.evaluation import HMC, VIHMC, first_stage_name
 
 OPTIONAL_STAGES = {"reference": "reference.enabled", "leave_out": "leave_out.num_folds"}
 """Stages that may not have run, and the setting that says whether they did."""
 
 
 class Method(NamedTuple):
-    """Results of VI, VI-HMC or HMC on all parameters.
+    """Results of the first stage (VI or Laplace), VI-HMC or HMC on all parameters.
 
     Attributes:
         name: Of the method.
         predictive: Its accuracy.
-        chains: Its chains; None for VI, like all below.
+        chains: Its chains; None for the first stage, like all below.
         diagnostics: Of its chains.
         verdict: Whether its chains can be trusted.
         seconds: Wall time of its own stage, if known.
@@ -55,7 +55,8 @@ class FinishedRun(NamedTuple):
     def methods(self) -> tuple[Method, ...]:
         """The methods that were run."""
         found, full, seconds = self.summary, self.summary.reference, self.summary.seconds.get
-        vi = Method(VI, found.predictive_vi, None, None, None, seconds("vi"))
+        name = first_stage_name(is_laplace=found.first_stage == "laplace")
+        vi = Method(name, found.predictive_vi, None, None, None, seconds("vi"))
         vihmc = Method(VIHMC, found.predictive, found.hmc, found.diagnostics, found.verdict, seconds("hmc"))
         if full is None:
             return vi, vihmc

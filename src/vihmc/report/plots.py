@@ -65,6 +65,8 @@ def training(result: RunResult) -> Figure:
     loss_axes, error_axes = figure.subplots(1, 2)
     config = result.config.vi
     name = "Negative ELBO" if config.objective == "elbo" else "Published loss"
+    if result.inference.fit.is_laplace:
+        name = "Negative log posterior"
     if config.kl_weight < 1:
         name += f", KL weight {config.kl_weight:g}"
     loss_axes.plot(history.step, history.loss, color=BLUE)
@@ -143,7 +145,7 @@ def predictions(result: RunResult) -> Figure:
     figure = Figure(figsize=(4.4 * len(methods), 3.9), layout="constrained")
     for axes, (name, method) in zip(row_of_axes(figure, len(methods)), methods.items(), strict=True):
         _prediction_panel(axes, result, method)
-        axes.set_title(name)
+        axes.set_title(result.title(name))
     figure.axes[0].set_ylabel(result.problem.target_name)
     legend_below(figure)
     return finish(figure)
@@ -167,8 +169,8 @@ def parity(result: RunResult) -> Figure:
             axes.vlines(truth, *ends, color=BLUE, alpha=0.35, linewidth=1, label=level)
             axes.plot(truth, mean, ".", color="black", markersize=5, label="posterior mean")
             axes.axline((truth[0], truth[0]), slope=1, color=GREY, linestyle=":", label="observed = predicted")
-            axes.set(xlabel=f"Observed {names[row]}", title=name)
-        column[0].set_title(name)
+            axes.set(xlabel=f"Observed {names[row]}")
+        column[0].set_title(result.title(name))
     for row, axes in enumerate(grid[:, 0]):
         axes.set_ylabel(f"Predicted {names[row]}")
     legend_below(figure)
@@ -186,7 +188,8 @@ def reliability(result: RunResult) -> Figure:
         points = [(confidence[one].mean(), is_right[one].mean()) for one in bins]
         axes.plot(*np.transpose(points), "o-", color=BLUE, label="bins of equally many rows")
         axes.axline((1, 1), slope=1, color=GREY, linestyle=":", label="calibrated")
-        axes.set(xlabel="Probability of the predicted class", xlim=(0, 1.02), ylim=(0, 1.02), title=name)
+        axes.set(xlabel="Probability of the predicted class", xlim=(0, 1.02), ylim=(0, 1.02))
+        axes.set_title(result.title(name))
     figure.axes[0].set_ylabel("Share of rows predicted rightly")
     legend_below(figure)
     return finish(figure)
@@ -199,7 +202,8 @@ def uncertainty(result: RunResult) -> Figure:
     axes = figure.subplots()
     for name, method in result.methods.items():
         color, style = METHOD_STYLE[name]
-        axes.plot(x, method.prediction.epistemic_std[:, 0], color=color, linestyle=style, linewidth=2, label=name)
+        label = result.title(name)
+        axes.plot(x, method.prediction.epistemic_std[:, 0], color=color, linestyle=style, linewidth=2, label=label)
     inputs = np.asarray(result.problem.posterior.inputs)[:, 0]
     at_bottom = {"transform": axes.get_xaxis_transform(), "label": "training inputs"}
     axes.plot(inputs, np.full_like(inputs, 0.02), "|", color="black", **at_bottom)
@@ -221,7 +225,7 @@ def joint(result: RunResult) -> Figure:
     for axes, (name, values) in zip(row_of_axes(figure, len(draws)), draws.items(), strict=True):
         axes.plot(*values[:, pair].T, ".", color=METHOD_STYLE[name][0], markersize=3, alpha=0.4)
         correlation = _correlations(values[:, pair])[0, 1]
-        axes.set(xlabel=xlabel, ylabel=ylabel, title=f"{name}: correlation {correlation:.2f}")
+        axes.set(xlabel=xlabel, ylabel=ylabel, title=f"{result.title(name)}: correlation {correlation:.2f}")
         axes.locator_params(nbins=5)
     return finish(figure)
 

@@ -34,7 +34,7 @@ def fields(result: RunResult) -> Figure:
                 positions, method.prediction.mean[index, final], color="black", linewidth=1.8, label="posterior mean"
             )
             axes.plot(positions, truth[index, final], color=RED, linestyle="--", linewidth=1.6, label="truth")
-            axes.set_title(f"{name} ({title}): error {_error(method, truth, index):.1%}", fontsize=10)
+            axes.set_title(f"{result.title(name)} ({title}): error {_error(method, truth, index):.1%}", fontsize=10)
         rows[0].set_ylabel(f"{output_name(result.problem)} at {at_end}")
     for axes in grid[-1]:
         axes.set_xlabel(position)
@@ -70,7 +70,7 @@ def spectra(result: RunResult, case: Case) -> Figure:
             axes.plot(axis.values, mean[index], color="black", linewidth=1.5, label="posterior mean")
             shown = known[index]
             axes.plot(axis.values[shown], truth[index][shown], "o", color=RED, markersize=3.5, label="data")
-        row[0].set_ylabel(f"{method_name}\n{name}")
+        row[0].set_ylabel(f"{result.title(method_name)}\n{name}")
     for value, axes in zip(panels.values, grid[0], strict=True):
         axes.set_title(f"{panels.name} = {value:.4g} {panels.unit}", fontsize=10)
     for axes in grid[-1]:

@@ -19,9 +19,10 @@ from vihmc.report.score_table import score_rows, score_rows_per_output
 from vihmc.runs.evaluation import VIHMC
 from vihmc.runs.files import write_atomically
 
+GUARANTEE = "Bands with a guarantee"
 PUBLISHED, PARTS, MORE = "Comparison with published results", "Accuracy on each part of the data", "More figures"
 TITLES = (
-    *("Scores", "Predictions", "Noise and prior", "Selected parameters", "Can the chains be trusted?"),
+    *("Scores", GUARANTEE, "Predictions", "Noise and prior", "Selected parameters", "Can the chains be trusted?"),
     *("First-stage fit", "Methods side by side", PUBLISHED, PARTS, MORE, "Settings", "Costs", "How to reproduce"),
 )
 PREDICTIONS = ("predictions", "fields", "spectra", "uncertainty", "parity", "reliability")
@@ -125,7 +126,7 @@ def build_report(run: FinishedRun) -> str:
     kinds = {name: name.partition("_")[0] for name in figures}
     predicted = [name for kind in PREDICTIONS for name in figures if kinds[name] == kind]
     others = [name for name in figures if kinds[name] not in PREDICTIONS and name not in OTHERS]
-    optional = {PUBLISHED: summary.published, PARTS: summary.reports, MORE: others}
+    optional = {GUARANTEE: summary.calibration, PUBLISHED: summary.published, PARTS: summary.reports, MORE: others}
     seconds = [value for value in summary.seconds.values() if value is not None]
     return render(
         "report.html.j2",

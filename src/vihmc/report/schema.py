@@ -241,6 +241,44 @@ class AgreementTable(Table):
     vihmc: Agreement = Field(description="Of VI-HMC.")
 
 
+class GroupTable(Table):
+    """Coverage of a group of calibration rows or functions."""
+
+    title: str = Field(description="Which.")
+    count: int = Field(description="Rows or functions.")
+    level: Number = Field(description="Share that should be inside.")
+    posterior: Number = Field(description="Share inside the posterior's band.")
+    calibrated: Number = Field(description="Share inside the band that the other rows are calibrated to.")
+
+
+class CalibrationTable(Table):
+    """Bands with a guarantee, from held-out data ([calibration.md](calibration.md))."""
+
+    factor: list[Number] = Field(
+        description="By which the posterior's bands are widened, one per target, or one for fields; 1 if they hold by "
+        "themselves."
+    )
+    level: float = Field(description="Probability with which a new row, or function, is held.")
+    share: float | None = Field(description="Of fields, the share of locations that must be inside; null for tables.")
+    shape: str = Field(description="`std` or `quantiles`: what the bands are made of.")
+    num_cases: int = Field(description="Calibration rows or functions.")
+    guarantee: Number = Field(
+        description="Probability with which a new row or function is held: at least this, ⌈(n+1) level⌉/(n+1)."
+    )
+    posterior_coverage: list[Number] = Field(
+        description="Share of the calibration rows or functions that the posterior's bands hold by themselves."
+    )
+    largest_epistemic_std: list[Number] = Field(
+        description="Of the calibration inputs; where new inputs exceed it, the guarantee does not hold."
+    )
+    groups: list[GroupTable] = Field(description="Coverage by predicted width, by target or by region.")
+    notes: list[str] = Field(description="Sentences to read before use.")
+    sentence: str = Field(description="The outcome in words.")
+    data: dict[str, str] | None = Field(
+        None, description="The file of held-out data and its checksum; null if they are a share of the run's own."
+    )
+
+
 class Summary(Table):
     """The outcome of a run."""
 
@@ -291,6 +329,9 @@ class Summary(Table):
     predictive_vi: Predictive = Field(description="Accuracy of VI alone.")
     diagnostics: Diagnostics = Field(
         description="Convergence of the VI-HMC chains on the predictions; of an operator, on up to 16 × 16 of them."
+    )
+    calibration: CalibrationTable | None = Field(
+        None, description="Bands with a guarantee, if the run was calibrated on held-out data."
     )
     reference: ReferenceTable | None = Field(None, description="HMC on all parameters, if it was run.")
     agreement_with_reference: AgreementTable | None = Field(

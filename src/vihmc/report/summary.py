@@ -12,6 +12,7 @@ from vihmc.data import Problem
 from vihmc.devices import peak_memory_gb
 from vihmc.report.schema import Summary
 from vihmc.runs.assessment import ChainsResult
+from vihmc.runs.calibrated import as_table as calibration_table
 from vihmc.runs.evaluation import HMC, VI, VIHMC, RunResult, accuracy, agreement
 from vihmc.runs.learnt_scales import LearntScale, describe_noise
 from vihmc.runs.scoring import Scored, is_of_classes
@@ -74,6 +75,8 @@ def _collect(result: RunResult) -> dict[str, Any]:
     }
     optional = {"published": problem.published, "data": problem.data_description, "notice": problem.notice}
     summary |= {name: value for name, value in optional.items() if value}
+    if result.calibration is not None:
+        summary["calibration"] = calibration_table(result.calibration)
     if problem.splits:
         summary["reports"] = _reports(result)
         summary["units"] = "units of the targets" if problem.units is None else problem.units.name

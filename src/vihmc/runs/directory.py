@@ -194,6 +194,7 @@ def fingerprint(problem: Problem) -> str:
     data = (
         (posterior.inputs, posterior.targets, posterior.weights),
         (problem.validation_inputs, problem.validation_targets, problem.validation_weights),
+        problem.calibration,
     )
     for leaf in jax.tree.leaves(data):
         array = np.ascontiguousarray(leaf)

@@ -15,13 +15,15 @@ from vihmc.config.method import SelectionConfig
 from vihmc.data import Problem
 from vihmc.data.input_file import read_inputs
 from vihmc.data.problem import Folds
+from vihmc.diagnostics.conformal.calibrate import Calibration
+from vihmc.fit.linearised import draw_linearised
 from vihmc.fit.result import FitResult
 from vihmc.pipeline import Inference, fit_and_select, infer
 from vihmc.posterior.checks import Validation
-from vihmc.posterior.mean_field import MeanField
 from vihmc.posterior.subspace import Subspace, whole_space
 from vihmc.predict import Prediction
 from vihmc.runs.assessment import ChainsResult, assess_chains, find_probe
+from vihmc.runs.calibrated import calibrate_problem, check_calibration
 from vihmc.runs.config import RunConfig
 from vihmc.runs.expectation import expected_observations
 from vihmc.runs.learnt_scales import LearntScale, summarise_scales
@@ -33,6 +35,7 @@ from vihmc.selection.second_stage import Selected
 from vihmc.selection.sensitivity import frozen_share
 
 VI, VIHMC, HMC = "VI", "VI-HMC", "HMC"
+"""Methods by the names that files and commands have for them; the first stage may be a Laplace approximation."""
 _STREAM_REFERENCE, _STREAM_VI_DRAWS, _STREAM_START = 1001, 1002, 1003  # away from those that the pipeline splits off
 _STREAM_FROZEN_SHARE = 1005
 _NUM_FUNCTIONS = 100
@@ -81,8 +84,14 @@ class RunResult:
     """Of every method and of the yardsticks, on the validation data."""
     scales: dict[str, LearntScale]
     """Posterior of the learnt scales, from the VI-HMC chains."""
+    calibration: Calibration | None
+    """What the data that were kept for it say about the bands of VI-HMC."""
     frozen_share: dict[str, float]
     """Share of the first-order variance that frozen parameters contribute at the training and the validation inputs."""
+
+    def title(self, method: str) -> str:
+        """What a method is called on figures: the first stage by what it was."""
+        return first_stage_name(is_laplace=self.inference.fit.is_laplace) if method == VI else method
 
     @property
     def selection(self) -> SelectionConfig:
@@ -132,13 +141,15 @@ def run_problem(
             )
     with observer.stage("prediction", 1):
         frozen_shares = find_frozen_shares(problem, inference, config)
-        everything, num_draws = whole_space(inference.fit.q.mean), config.prediction.num_draws
-        draws = {VI: (everything, vi_draws(inference.fit.q, config)), VIHMC: inference.sampled.spread(num_draws)}
+        num_draws = config.prediction.num_draws
+        first_stage = first_stage_draws(problem, inference.fit, config)
+        draws = {VI: first_stage, VIHMC: inference.sampled.spread(num_draws)}
         sampled = {VIHMC: ("hmc", inference.sampled, config.hmc)}
         if reference is not None:
             draws[HMC], sampled[HMC] = reference.spread(num_draws), ("reference", reference, config.reference_sampler)
         predictions = {name: _predict(problem, *pair, config) for name, pair in draws.items()}
-        cases = _choose_cases(problem, predictions)
+        is_laplace = inference.fit.is_laplace
+        cases = _choose_cases(problem, predictions, {VI: first_stage_name(is_laplace=is_laplace), VIHMC: VIHMC})
         methods = {
             name: MethodResult(predictions[name], _functions(problem, *draws[name], cases)) for name in predictions
         }
@@ -147,6 +158,10 @@ def run_problem(
         for name, (stage, chains, settings) in sampled.items():
             assessed = assess_chains(stage, problem, chains, settings, rivals=rivals.get(name))
             methods[name] = replace(methods[name], chains=assessed)
+        calibration = None
+        if problem.calibration is not None:
+            held_out = _predict(problem, *draws[VIHMC], config, at=problem.calibration)
+            calibration = calibrate_problem(problem, config, held_out)
     left_out = None
     if folds is not None:
         with observer.stage("leave_out", config.leave_out.num_folds):
@@ -163,6 +178,7 @@ def run_problem(
         peak_memory_gb=dict(observer.peak_memory_gb),
         scores=scores,
         scales=summarise_scales(problem, inference.sampled),
+        calibration=calibration,
         frozen_share=frozen_shares,
     )
 
@@ -220,15 +236,18 @@ def find_frozen_shares(problem: Problem, inference: Inference, config: RunConfig
     }
 
 
-def vi_draws(q: MeanField, config: RunConfig) -> np.ndarray:
-    """Draws of q for the predictions of VI alone."""
+def first_stage_draws(problem: Problem, fit: FitResult, config: RunConfig) -> tuple[Subspace, np.ndarray]:
+    """Draws for the predictions of the first stage alone: of q, or of the model linearised at the mode."""
     key = jax.random.fold_in(jax.random.key(config.seed), _STREAM_VI_DRAWS)
-    return np.asarray(q.sample(key, config.prediction.num_vi_draws))
+    if fit.is_laplace:
+        return draw_linearised(problem.posterior, fit, key, config.prediction.num_vi_draws)
+    return whole_space(fit.q.mean), np.asarray(fit.q.sample(key, config.prediction.num_vi_draws))
 
 
 def check_run(problem: Problem, config: RunConfig) -> Folds | None:
     """Refuse settings that do not fit the problem before anything is computed; return the folds to leave out."""
     check_sampler("hmc", problem.posterior, config.hmc)
+    check_calibration(problem, config)
     if config.reference.enabled:
         check_sampler("reference", problem.posterior, config.reference_sampler)
     folds = choose_folds(problem, config)
@@ -237,20 +256,29 @@ def check_run(problem: Problem, config: RunConfig) -> Folds | None:
     return folds
 
 
-def _predict(problem: Problem, subspace: Subspace, draws: np.ndarray, config: RunConfig) -> Prediction:
+def _predict(
+    problem: Problem, subspace: Subspace, draws: np.ndarray, config: RunConfig, *, at: Validation | None = None
+) -> Prediction:
+    """Predict the validation data, or others."""
+    inputs, truth, _ = at or Validation(problem.validation_inputs, problem.validation_targets)
     return prediction.predict_posterior(
         problem.posterior,
         subspace,
         draws,
-        problem.validation_inputs,
+        inputs,
         quantiles=config.prediction.quantiles,
         observations=config.prediction.observation_quantiles,
-        truth=problem.validation_targets,
+        truth=np.asarray(truth),
     )
 
 
-def _choose_cases(problem: Problem, predictions: dict[str, Prediction]) -> tuple[Case, ...]:
-    """The functions that VI and VI-HMC predict best and worst; of curves, those of the last split."""
+def first_stage_name(*, is_laplace: bool) -> str:
+    """What the first stage is called where people read it."""
+    return "Laplace" if is_laplace else VI
+
+
+def _choose_cases(problem: Problem, predictions: dict[str, Prediction], titles: dict[str, str]) -> tuple[Case, ...]:
+    """The functions that the first stage and VI-HMC predict best and worst; of curves, those of the last split."""
     if problem.grid is None and problem.curves is None:
         return ()
     weights = problem.splits[-1].weights if problem.splits else None
@@ -258,7 +286,9 @@ def _choose_cases(problem: Problem, predictions: dict[str, Prediction]) -> tuple
     errors = {name: relative_l2(predictions[name].mean, problem.validation_targets, weights) for name in names}
     choices: tuple[tuple[str, Callable], ...] = (("best", np.nanargmin), ("worst", np.nanargmax))
     return tuple(
-        Case(f"{word} of {name}", int(choose(error))) for word, choose in choices for name, error in errors.items()
+        Case(f"{word} of {titles[name]}", int(choose(error)))
+        for word, choose in choices
+        for name, error in errors.items()
     )
 
 

@@ -5,7 +5,7 @@ from jaxtyping import Array
 
 from vihmc.posterior.density import Posterior, RowWise
 from vihmc.posterior.subspace import Subspace
-from vihmc.types import Inputs, Vector
+from vihmc.types import Inputs, PredictFn, Vector
 
 
 def expected_observations(
@@ -18,8 +18,9 @@ def expected_observations(
     rows = posterior.row_wise(subspace, inputs, locations=locations)
     if rows.is_transposed:
         return rows  # the noise of an operator is Gaussian, around what it predicts
-    return RowWise(subspace.restrict(Partial(_expect, posterior)), inputs)
+    return RowWise(Partial(_expect, posterior, rows.predict_fn, subspace), inputs)
 
 
-def _expect(posterior: Posterior, theta: Vector, inputs: Inputs) -> Array:
-    return posterior.likelihood.mean(posterior.predict(theta, inputs), posterior.scales(theta).likelihood)
+def _expect(posterior: Posterior, predict_fn: PredictFn, subspace: Subspace, position: Vector, inputs: Inputs) -> Array:
+    log_scales = posterior.scales(subspace.embed(position)).likelihood
+    return posterior.likelihood.mean(predict_fn(position, inputs), log_scales)

@@ -20,6 +20,8 @@ LOG_STD_LIMIT = 1.0
 FACTOR_LIMIT = 30.0
 """Factor between the ends of the central 95 % beyond which they do not either."""
 _LEVELS = (0.025, 0.5, 0.975)
+_MAX_LISTED = 8
+"""Noises that are listed one by one."""
 
 
 class LearntScale(NamedTuple):
@@ -100,6 +102,9 @@ def describe_noise(problem: Problem, scales: dict[str, LearntScale]) -> str:
 
 
 def _list_learnt(problem: Problem, learnt: dict[str, LearntScale]) -> str:
+    if len(learnt) > _MAX_LISTED:
+        medians = [scale.median for scale in learnt.values()]
+        return f"Noise std of {len(learnt)} groups: medians from {min(medians):.3g} to {max(medians):.3g}"
     shown = [f"{_title(problem, name)}: {_show_interval(scale)}" for name, scale in learnt.items()]
     return "; ".join(shown)[:1].upper() + "; ".join(shown)[1:]
 
@@ -112,7 +117,10 @@ def _title(problem: Problem, name: str) -> str:
     """The name of a scale in words, with the target that it is of."""
     word, _, index = name.partition("[")
     targets = problem.target_names
-    target = targets[int(index[:-1])] if index and targets else targets[0] if len(targets) == 1 else ""
+    is_of_groups = bool(index) and len(targets) != problem.posterior.likelihood.num_scales
+    target = f"group {index[:-1]}" if is_of_groups and targets else ""
+    if not target:
+        target = targets[int(index[:-1])] if index and targets else targets[0] if len(targets) == 1 else ""
     title = {"noise_std": "noise std", "noise_scale": "noise scale"}.get(word, name)
     if title == name:
         return name

@@ -15,6 +15,7 @@ from vihmc.checkpointing import Observer
 from vihmc.data import Problem
 from vihmc.data.problem import Folds
 from vihmc.errors import InputError
+from vihmc.fit.linearised import draw_linearised
 from vihmc.pipeline import infer
 from vihmc.posterior.checks import Validation
 from vihmc.posterior.density import Posterior
@@ -78,8 +79,12 @@ def leave_out(
             journal=journal.part(f"fold-{fold}"),
         )
         left_out = np.flatnonzero(number == fold)
-        draws = np.asarray(found.fit.q.sample(key_draws, config.prediction.num_vi_draws))
-        both = ((whole_space(found.fit.q.mean), draws), found.sampled.spread(config.prediction.num_draws))
+        num_vi_draws = config.prediction.num_vi_draws
+        if found.fit.is_laplace:
+            first_stage = draw_linearised(others, found.fit, key_draws, num_vi_draws)
+        else:
+            first_stage = whole_space(found.fit.q.mean), np.asarray(found.fit.q.sample(key_draws, num_vi_draws))
+        both = (first_stage, found.sampled.spread(config.prediction.num_draws))
         parts.append([_predict(posterior, *pair, left_out, config) for pair in both])
         observer.on_fold(fold + 1)
     order = np.argsort(np.argsort(number, kind="stable"), kind="stable")

@@ -5,10 +5,11 @@ operator one row per function and location, with the columns
 
 ::
 
-    inputs…, mean, epistemic_std, total_std, q2.5, …, total_q2.5, …
+    inputs…, mean, epistemic_std, total_std, q2.5, …, total_q2.5, …, calibrated_low, calibrated_high
 
-where ``q2.5`` is the 2.5 % quantile of the model's prediction and ``total_q2.5`` that of a new observation. Columns are
-prefixed by the name of the target where there are several.
+where ``q2.5`` is the 2.5 % quantile of the model's prediction and ``total_q2.5`` that of a new observation. The last
+two are there if the run was calibrated on held-out data. Columns are prefixed by the name of the target where there are
+several.
 """
 
 from collections.abc import Sequence
@@ -20,8 +21,10 @@ import pandas as pd
 from vihmc.data.data_file import DataFile, read_data_file
 from vihmc.data.input_file import find_inputs
 from vihmc.data.problem import Problem
+from vihmc.diagnostics.conformal.calibrate import CalibratedBands
 from vihmc.errors import InputError
 from vihmc.predict import Prediction
+from vihmc.runs.calibrate_stored import is_at_training_locations, widen_stored
 from vihmc.runs.files import save_arrays, write_atomically
 from vihmc.runs.stored_run import load
 
@@ -45,7 +48,12 @@ def predict_file(
     run, file = load(directory), read_data_file(inputs, "inputs")
     places, locations = find_inputs(run.problem, file)
     predicted = run.predict(places, locations=locations, method=method, quantiles=quantiles)
+    bands = None
+    if locations is None or is_at_training_locations(run.problem, locations):
+        bands = widen_stored(run, places, method=method)
     arrays = {name: value for name, value in predicted._asdict().items() if value is not None}
+    if bands is not None:
+        arrays |= {"calibrated_low": bands.low, "calibrated_high": bands.high, "is_outside": bands.is_outside}
     try:
         if out.suffix == ".npz":
             written = list(arrays)
@@ -53,16 +61,23 @@ def predict_file(
             known = {"inputs": places, "locations": locations, "method": method, "units": units}
             save_arrays(out, arrays | {name: value for name, value in known.items() if value is not None})
         else:
-            table = as_table(run.problem, predicted, _columns_of(run.problem, file, places), locations)
+            columns = _columns_of(run.problem, file, places)
+            table = as_table(run.problem, predicted, columns, locations, bands=bands)
             written = list(table.columns)
             write_atomically(out, table.to_csv(index=False))
     except OSError as error:
         raise InputError(f"`out` must be a writable file, got {out}: {error.strerror}.") from None
-    return f"Wrote {method} predictions at {len(places)} inputs to {out}: {', '.join(written)}."
+    notes = () if bands is None else bands.notes
+    return " ".join((f"Wrote {method} predictions at {len(places)} inputs to {out}: {', '.join(written)}.", *notes))
 
 
 def as_table(
-    problem: Problem, predicted: Prediction, inputs: pd.DataFrame, locations: np.ndarray | None = None
+    problem: Problem,
+    predicted: Prediction,
+    inputs: pd.DataFrame,
+    locations: np.ndarray | None = None,
+    *,
+    bands: CalibratedBands | None = None,
 ) -> pd.DataFrame:
     """Put predictions into a table: one row per input, or of an operator one row per function and location.
 
@@ -71,6 +86,7 @@ def as_table(
         predicted: The predictions.
         inputs: The inputs, a column each; of an operator only their number is used.
         locations: Of an operator, where its fields were predicted; at the training locations if not given.
+        bands: With a guarantee, if the run was calibrated.
     """
     if problem.locations is None:
         rows, targets = inputs, _names(problem.target_names, np.shape(predicted.mean)[1:], "y")
@@ -80,18 +96,22 @@ def as_table(
     values = {
         f"{target}_{name}" if len(targets) > 1 else name: column
         for index, target in enumerate(targets)
-        for name, column in _statistics(predicted, len(rows), index).items()
+        for name, column in _statistics(predicted, len(rows), index, bands).items()
     }
     return rows.rename(columns={name: f"input_{name}" for name in values}).assign(**values)
 
 
-def _statistics(predicted: Prediction, num_rows: int, target: int) -> dict[str, np.ndarray]:
+def _statistics(
+    predicted: Prediction, num_rows: int, target: int, bands: CalibratedBands | None
+) -> dict[str, np.ndarray]:
     """Mean, stds and quantiles of one target, a value per row."""
     columns = {name: getattr(predicted, name) for name in ("mean", "epistemic_std", "total_std")}
     for prefix, quantiles in (("", predicted.epistemic_quantiles), ("total_", predicted.total_quantiles)):
         levels = [f"{prefix}q{100 * level:g}" for level in predicted.levels]
         # Quantiles of new observations may not have been computed.
         columns |= dict(zip(levels, quantiles, strict=True)) if len(quantiles) else {}
+    if bands is not None:
+        columns |= {"calibrated_low": bands.low, "calibrated_high": bands.high}
     return {name: np.asarray(values).reshape(num_rows, -1)[:, target] for name, values in columns.items()}
 
 

@@ -27,7 +27,7 @@ from vihmc.predict import Prediction
 from vihmc.runs.config import RunConfig
 from vihmc.runs.directory import read_config
 from vihmc.runs.disk_chains import STORES, DiskChains, reading
-from vihmc.runs.evaluation import HMC, VI, VIHMC, vi_draws
+from vihmc.runs.evaluation import HMC, VI, VIHMC, first_stage_draws
 from vihmc.runs.files import load_json, reason, replacing
 from vihmc.runs.journal import check_whole
 from vihmc.runs.stage_files import load_fit, load_selected
@@ -167,7 +167,7 @@ class StoredRun:
         if q.mean.shape != (self.problem.posterior.dim,):
             raise InputError(f"`{self.path}` must hold a fit of its own model, got one of {q.mean.size} parameters.")
         if method == VI:
-            return whole_space(q.mean), vi_draws(q, self.config)
+            return first_stage_draws(self.problem, self._fitted, self.config)
         stage = STAGES[method]
         chains, *_ = choose_chains(DiskChains(self.path, stage).collect(), self._sampler(method))
         if method == HMC:

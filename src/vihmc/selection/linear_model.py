@@ -144,7 +144,7 @@ def linearise(
     points = scale * posterior.gradients_at(mean, inputs, chosen)
     rows = data_rows(posterior, mean, scale, num_exact)
     if rows is not None:
-        return Linearised(rows, points, 0.0)
+        return Linearised(rows.values, points, 0.0)
     product = Partial(scaled_product, posterior, jnp.arange(mean.size), mean, scale)
     data, left_out = leading_rows(
         product,
