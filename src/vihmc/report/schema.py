@@ -61,7 +61,9 @@ class Fit(Table):
 class VerdictTable(Table):
     """Whether the error bars can be trusted."""
 
-    level: Level = Field(description="`trust`, `trust with exceptions`, `trust the mean, not the tails` or `do not trust`.")
+    level: Level = Field(
+        description="`trust`, `trust with exceptions`, `trust the mean, not the tails` or `do not trust`."
+    )
     sentence: str = Field(description="The reason, with what to change.")
 
 
