@@ -178,8 +178,8 @@ def monitor(
     from rich.console import Console
     from rich.live import Live
 
-    from vihmc.cli.progress import monitor_table
     from vihmc.runs.directory import is_being_written
+    from vihmc.runs.progress import monitor_table
 
     console = Console()
     if once or not console.is_terminal or not is_being_written(directory):
@@ -218,9 +218,9 @@ def export(
     """Write the draws of a finished run as one netCDF file, for ArviZ in Python, R or Julia."""
     _configure_like(directory)
 
-    from vihmc.runs.stored_run import load
+    from vihmc.runs.stored_run import load_run
 
-    load(directory).to_netcdf(out)
+    load_run(directory).to_netcdf(out)
     print(f"Wrote the draws to {out}.")
 
 

@@ -10,7 +10,6 @@ from typing import Any
 from rich.console import Console
 
 from vihmc.cli.console import print_outcome, print_verdicts
-from vihmc.cli.progress import RunObserver
 from vihmc.data import Problem, build_problem
 from vihmc.data.registry import resolve
 from vihmc.errors import InputError, Interrupted
@@ -33,6 +32,7 @@ from vihmc.runs.directory import (
 from vihmc.runs.evaluation import check_run, fit_and_select_for, run_problem
 from vihmc.runs.journal import RunJournal, check_whole
 from vihmc.runs.pace import Pace
+from vihmc.runs.progress import RunObserver
 from vihmc.runs.storage import load_fit_of, save_figures, save_predictions, save_summary
 
 COMMIT_SECONDS = "VIHMC_COMMIT_SECONDS"

@@ -99,6 +99,7 @@ class Problem:
         input_names: Names of the columns of the inputs; of an operator, of the coordinates. Empty if they have none.
         target_names: Names of the columns of the targets; of an operator, of the field.
         data_description: Source, split and standardisation of your own data: plain numbers, lists and strings.
+        has_held_out: Whether the validation data are others than the training data.
     """
 
     name: str
@@ -120,6 +121,7 @@ class Problem:
     input_names: tuple[str, ...] = ()
     target_names: tuple[str, ...] = ()
     data_description: dict[str, Any] | None = None
+    has_held_out: bool = True
 
     @property
     def locations(self) -> Array | None:

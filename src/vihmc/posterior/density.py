@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from vihmc.errors import InputError
 from vihmc.models.model import as_model
@@ -222,6 +222,10 @@ class Posterior:
         """The posterior of some of the observations."""
         inputs, targets = jax.tree.map(lambda leaf: leaf[index], (self.inputs, self.targets))
         return replace(self, inputs=inputs, targets=targets, likelihood=self.likelihood.rows(jnp.asarray(index)))
+
+    def without(self, is_left_out: Bool[np.ndarray, " rows"]) -> "Posterior":
+        """The posterior of all observations but some; an operator may keep its shapes."""
+        return self.rows(np.flatnonzero(~is_left_out))
 
     def perturbed(self, rng_key: Key, theta: Vector) -> "Posterior":
         """The posterior of other data: fresh noise, as it is at `theta`, is added to the targets."""

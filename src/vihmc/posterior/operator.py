@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from vihmc.errors import InputError
 from vihmc.models.deeponet import DeepONet, Factors
@@ -164,6 +164,12 @@ class OperatorPosterior(Posterior):
         total = jnp.sum(values[index] if some is None else some * values[index])
         factors = PairTargets(values[index], left[index], right, total, some)
         return replace(self, inputs=self.inputs[index], targets=self.targets[index], factors=factors)
+
+    def without(self, is_left_out: Bool[np.ndarray, " functions"]) -> "OperatorPosterior":
+        """The posterior of all functions but some; where there are weights they become zero, and no shape changes."""
+        if self.weights is None:
+            return self.rows(np.flatnonzero(~is_left_out))
+        return self.reweighted(np.asarray(self.weights) * ~is_left_out[:, None])
 
     def perturbed(self, rng_key: Key, theta: Vector) -> "OperatorPosterior":
         """The posterior of other data: fresh noise is added to the fields."""

@@ -93,6 +93,13 @@ class RunResult:
         )
 
 
+class Assessed(NamedTuple):
+    """Chains of VI-HMC with their verdict, and the scores of VI-HMC and of the yardsticks on held-out data."""
+
+    chains: ChainsResult
+    scores: dict[str, Scored]
+
+
 def run_problem(
     problem: Problem,
     config: RunConfig,
@@ -130,40 +137,58 @@ def run_problem(
                 journal=journal.chains("reference"),
             )
     with observer.stage("prediction", 1):
-        frozen_shares = find_frozen_shares(problem, inference, config)
-        everything, num_draws = whole_space(inference.fit.q.mean), config.prediction.num_draws
-        draws = {VI: (everything, vi_draws(inference.fit.q, config)), VIHMC: inference.sampled.spread(num_draws)}
-        sampled = {VIHMC: ("hmc", inference.sampled, config.hmc)}
-        if reference is not None:
-            draws[HMC], sampled[HMC] = reference.spread(num_draws), ("reference", reference, config.reference_sampler)
-        predictions = {name: _predict(problem, *pair, config) for name, pair in draws.items()}
-        cases = _choose_cases(problem, predictions)
-        methods = {
-            name: MethodResult(predictions[name], _functions(problem, *draws[name], cases)) for name in predictions
-        }
-        scores = score_predictions(problem, inference.fit.mode, predictions)
-        rivals = {VIHMC: find_rivals(scores, VIHMC)}
-        for name, (stage, chains, settings) in sampled.items():
-            assessed = assess_chains(stage, problem, chains, settings, rivals=rivals.get(name))
-            methods[name] = replace(methods[name], chains=assessed)
+        result = evaluate_run(problem, config, inference, reference=reference)
     left_out = None
     if folds is not None:
         with observer.stage("leave_out", config.leave_out.num_folds):
-            target_inputs = given_to(problem, config)["target_inputs"]
-            left_out = leave_out(problem, folds, config, observer, journal, target_inputs=target_inputs)
+            given = given_to(problem, config) | {"initial_params": problem.initial_params}
+            found = leave_out(problem.posterior, folds.number, config, observer=observer, journal=journal, **given)
+            left_out = LeftOut(folds, *found)
+    seconds, peaks = dict(observer.seconds), dict(observer.peak_memory_gb)
+    return replace(result, left_out=left_out, seconds=seconds, peak_memory_gb=peaks)
+
+
+def evaluate_run(
+    problem: Problem, config: RunConfig, inference: Inference, *, reference: Sampled | None = None
+) -> RunResult:
+    """Predict at the validation inputs with every method, score the predictions and assess the chains."""
+    frozen_shares = find_frozen_shares(problem, inference, config)
+    everything, num_draws = whole_space(inference.fit.q.mean), config.prediction.num_draws
+    draws = {VI: (everything, vi_draws(inference.fit.q, config)), VIHMC: inference.sampled.spread(num_draws)}
+    sampled = {VIHMC: ("hmc", inference.sampled, config.hmc)}
+    if reference is not None:
+        draws[HMC], sampled[HMC] = reference.spread(num_draws), ("reference", reference, config.reference_sampler)
+    predictions = {name: _predict(problem, *pair, config) for name, pair in draws.items()}
+    cases = _choose_cases(problem, predictions)
+    methods = {name: MethodResult(predictions[name], _functions(problem, *draws[name], cases)) for name in predictions}
+    scores = score_predictions(problem, inference.fit.mode, predictions)
+    rivals = {VIHMC: find_rivals(scores, VIHMC)} if problem.has_held_out else {}
+    for name, (stage, chains, settings) in sampled.items():
+        assessed = assess_chains(stage, problem, chains, settings, rivals=rivals.get(name))
+        methods[name] = replace(methods[name], chains=assessed)
     return RunResult(
         config,
         problem,
         inference,
         methods,
         cases,
-        left_out,
-        seconds=dict(observer.seconds),
-        peak_memory_gb=dict(observer.peak_memory_gb),
+        left_out=None,
+        seconds={},
+        peak_memory_gb={},
         scores=scores,
         scales=summarise_scales(problem, inference.sampled),
         frozen_share=frozen_shares,
     )
+
+
+def assess_inference(problem: Problem, config: RunConfig, inference: Inference) -> Assessed:
+    """What :func:`evaluate_run` finds about VI-HMC alone: its chains, and its scores where data were held out."""
+    scores, rivals = {}, {}
+    if problem.has_held_out:
+        predicted = _predict(problem, *inference.sampled.spread(config.prediction.num_draws), config)
+        scores = score_predictions(problem, inference.fit.mode, {VIHMC: predicted})
+        rivals = find_rivals(scores, VIHMC)
+    return Assessed(assess_chains("hmc", problem, inference.sampled, config.hmc, rivals=rivals), scores)
 
 
 def fit_and_select_for(

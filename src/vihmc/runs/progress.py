@@ -2,8 +2,9 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,11 @@ STAGE_TITLES = {
 TITLE_WIDTH = max(map(len, STAGE_TITLES.values()))
 FILE_SECONDS = 1.0
 LINE_SECONDS = 15.0
+
+
+def can_draw_bars(console: Console) -> bool:
+    """Whether bars can be drawn again in place: in a terminal, and in a notebook that has widgets."""
+    return console.is_terminal or (console.is_jupyter and find_spec("ipywidgets") is not None)
 
 
 class StageProgress:
@@ -105,7 +111,7 @@ class RunObserver(Observer):
                 self._earlier = earlier["stage"] or {}
         title = TextColumn(f"{{task.description:<{TITLE_WIDTH}}}")
         columns = (title, BarColumn(bar_width=10), TextColumn("{task.fields[words]}"))
-        self._bars = Bars(*columns, console=console) if console.is_terminal else None
+        self._bars = Bars(*columns, console=console) if can_draw_bars(console) else None
         self._task: TaskID | None = None
         self._stage: StageProgress | None = None
         self._last_file = self._last_line = float("-inf")
@@ -210,6 +216,13 @@ class RunObserver(Observer):
                 "updated": datetime.now(UTC).isoformat(timespec="seconds"),
             },
         )
+
+
+def watch(progress: bool | Observer) -> Any:
+    """Show progress on the standard error stream, or be silent; a context that gives the observer."""
+    if isinstance(progress, Observer):
+        return nullcontext(progress)
+    return RunObserver(Console(stderr=True)) if progress else nullcontext(Observer())
 
 
 def read_progress(file: Path) -> dict[str, Any]:
