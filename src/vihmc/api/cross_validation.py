@@ -16,6 +16,7 @@ from vihmc.checkpointing import Observer
 from vihmc.config.method import MethodConfig
 from vihmc.diagnostics.scores import ClassScores, Scores, classify, gaussian, summarise
 from vihmc.errors import InputError
+from vihmc.models.model import initialiser
 from vihmc.posterior.density import Posterior
 from vihmc.predict import Prediction
 from vihmc.runs.leave_out import leave_out
@@ -84,7 +85,6 @@ def cross_validate(
     if rng_key is not None:
         method = method.model_copy(update={"seed": as_seed(rng_key)})
     run, number = as_run_config(method), choose_folds(posterior, num_folds, groups, method.seed)
-    init = getattr(posterior.model, "init", None)
     with watch(progress) as observer, observer.stage("leave_out", int(number.max()) + 1):
         vi, vihmc = leave_out(
             posterior,
@@ -92,7 +92,7 @@ def cross_validate(
             run,
             observer=observer,
             journal=MemoryJournal(),
-            initial_params=init if callable(init) else None,
+            initial_params=initialiser(posterior.model),
             target_inputs=target_inputs,
         )
     return CrossValidation(vihmc, vi, number, *(_score(posterior, one) for one in (vihmc, vi)))

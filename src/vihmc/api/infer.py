@@ -14,6 +14,7 @@ from vihmc.config.method import MethodConfig
 from vihmc.data.problem import Problem
 from vihmc.data.saved import pose
 from vihmc.fit.result import FitResult
+from vihmc.models.model import initialiser
 from vihmc.posterior.checks import Validation
 from vihmc.posterior.density import Posterior
 from vihmc.runs.config import RunConfig
@@ -125,8 +126,8 @@ def pose_posterior(
 def find_start(posterior: Posterior, params: Params | None, seed: int) -> np.ndarray | None:
     """Where the fit starts, as a vector; None for small random numbers."""
     if params is None:
-        init = getattr(posterior.model, "init", None)
-        if not callable(init):
+        init = initialiser(posterior.model)
+        if init is None:
             return None
         params = init(jax.random.fold_in(jax.random.key(seed), _STREAM_START))
     return np.asarray(posterior.layout.ravel(params))

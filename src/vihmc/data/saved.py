@@ -47,7 +47,11 @@ def read_problem(file: Path, **given: Any) -> Problem:
     try:
         with np.load(file, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
-        described = json.loads(str(arrays["description"]))
+        text = str(arrays["description"])
+        described = json.loads(text)
+        for name, value in given.items():
+            if value is not None and json.dumps({"gap": name}) not in text:
+                raise InputError(f"`{name}` must be left out for {file}, which holds it, got one.")
         posterior = bind_given(decode(described["posterior"], arrays, given), given.get("likelihood"))
         plain = {name: tuple(value) if isinstance(value, list) else value for name, value in described["plain"].items()}
         validation = [decode(described[name], arrays, given) for name in ("inputs", "targets", "weights")]

@@ -23,7 +23,7 @@ from vihmc.errors import InputError
 from vihmc.posterior.checks import as_positive
 from vihmc.posterior.normal import LOG_2PI, log_normal
 from vihmc.posterior.scales import log_half_cauchy, most_probable_scale
-from vihmc.types import Key, register_pytree
+from vihmc.types import Key, readable, register_pytree
 
 _LEAST_SHARE = 0.02
 """Residual degrees of freedom are taken to be at least this share of the observations."""
@@ -49,6 +49,8 @@ class Likelihood:
         super().__init_subclass__(**settings)
         constants = [name for name in _annotated(cls) if name not in cls.arrays]
         register_pytree(cls, data_fields=list(cls.arrays), meta_fields=constants)
+        if "__repr__" not in cls.__dict__:
+            readable(cls)
 
     @property
     def scale_names(self) -> tuple[str, ...]:

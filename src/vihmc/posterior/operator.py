@@ -22,6 +22,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from vihmc.errors import InputError
 from vihmc.models.deeponet import DeepONet, Factors
+from vihmc.models.features import check_digits
+from vihmc.models.standardised import OperatorScalings, numbered
 from vihmc.posterior.cached_layers import RestrictedOperator
 from vihmc.posterior.checks import as_finite
 from vihmc.posterior.density import Posterior, RowWise, choose_part, draw_rows
@@ -32,7 +34,7 @@ from vihmc.posterior.pairs import PairTargets, factorise, half_squared_error, lo
 from vihmc.posterior.priors import Prior
 from vihmc.posterior.shards import ShardedDensity, check_shards
 from vihmc.posterior.subspace import Subspace
-from vihmc.types import Inputs, Key, Params, Vector, register_pytree
+from vihmc.types import Inputs, Key, Params, Vector, register_pytree, short
 
 _ROWS_AT_ONCE = 16
 
@@ -58,6 +60,10 @@ class OperatorPosterior(Posterior):
     locations: Float[Array, "locations dims"]
     factors: PairTargets
 
+    def __repr__(self) -> str:
+        """As of any posterior, and how many locations there are."""
+        return f"{super().__repr__()}\n  locations   {short(self.locations)}"
+
     @classmethod
     def on_pairs(
         cls,
@@ -71,6 +77,7 @@ class OperatorPosterior(Posterior):
         noise_std: Any = None,
         weights: Any = None,
         dtype: str = "float32",
+        standardise: bool = False,
     ) -> "OperatorPosterior":
         """Check the data and build the posterior.
 
@@ -85,6 +92,8 @@ class OperatorPosterior(Posterior):
             weights: How often each value was observed, of the shape of `targets`; zero where there is none, whatever
                 number stands there. Once each if not given.
             dtype: What the networks compute in.
+            standardise: Whether the networks see functions, locations and fields of mean 0 and std 1. Noise,
+                predictions and results stay in the units of the data.
 
         Raises:
             InputError: If shapes disagree, data are not finite, a std is not positive, a weight is negative, or 64-bit
@@ -99,10 +108,13 @@ class OperatorPosterior(Posterior):
             weights = _check_weights(weights, targets, dtype)
             targets = np.where(weights > 0, targets, 0.0)
         exact = np.asarray(targets)
+        units = (functions, locations, exact if weights is None else exact[np.asarray(weights) > 0])
         functions, locations, targets = (
             as_finite(name, value, dtype)
             for name, value in (("functions", functions), ("locations", locations), ("targets", targets))
         )
+        if standardise:
+            model = _standardise(model, *units, dtype=dtype)
         layout = ParamLayout.of(jax.eval_shape(model.init, jax.random.key(0)))
         weight_prior = choose_part("prior", prior, "prior_std", prior_std, Prior).on(layout, jnp.result_type(float))
         for name, array in (("functions", functions), ("locations", locations)):
@@ -377,6 +389,13 @@ def _check_weights(weights: Any, targets: Any, dtype: Any) -> np.ndarray:
             f"{np.sum(weights):g}. Each is how often a value was observed."
         )
     return weights
+
+
+def _standardise(model: DeepONet, functions: Any, locations: Any, fields: Any, *, dtype: str) -> DeepONet:
+    scalings = OperatorScalings.of(model, functions, locations, fields)
+    for name, scaling in zip(("functions", "locations", "targets"), scalings, strict=True):
+        check_digits(numbered(name, len(scaling.means)), scaling, dtype, "dtype")
+    return scalings.around(model)
 
 
 def _check_widths(model: DeepONet, functions: Array, locations: Array) -> None:

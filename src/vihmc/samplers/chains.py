@@ -83,6 +83,13 @@ class Chains:
             names = ("log_density", "acceptance_rate", "is_divergent", "num_gradients")
             object.__setattr__(self, "totals", Totals.of(**{name: getattr(self, name) for name in names}))
 
+    def __repr__(self) -> str:
+        """Sizes, acceptance and divergences."""
+        num_values = max(1, self.num_chains * self.num_draws)
+        acceptance, divergent = self.totals.acceptance_rate.sum() / num_values, int(self.totals.num_divergent.sum())
+        sizes = f"{self.num_chains} chains of {self.num_draws:,} draws of {self.positions.shape[-1]:,} numbers"
+        return f"Chains: {sizes}, acceptance {acceptance:.2f}, {divergent:,} divergent"
+
     @property
     def num_chains(self) -> int:
         """Number of chains."""
