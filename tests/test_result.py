@@ -1,5 +1,7 @@
 """The result of `infer` and `load`: it predicts, extends, stores and judges itself."""
 
+import warnings
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -70,7 +72,7 @@ def test_a_loaded_result_is_the_one_that_was_saved(result, saved):
     assert loaded.verdict == result.verdict
     assert loaded.diagnostics["rhat_max"] == pytest.approx(result.diagnostics["rhat_max"])
     assert not list(saved.rglob("*.pkl"))
-    with pytest.raises(InputError, match="`apply` must be left out for .*, which holds it"):
+    with pytest.raises(InputError, match=r"`apply` must be left out for .*, which holds it"):
         vihmc.load(saved, apply=lambda params, inputs: jnp.zeros_like(inputs))
 
 
@@ -131,11 +133,12 @@ def test_a_foreign_directory_is_one_sentence(result, saved, tmp_path):
 def test_it_warns_once_where_it_is_not_to_be_trusted(saved):
     loaded = vihmc.load(saved)
     assert loaded.verdict.level != Level.TRUST
-    with pytest.warns(UntrustedWarning, match="Increase hmc") as caught:
+    with pytest.warns(UntrustedWarning, match="Increase hmc"):
         loaded.predict(NEW)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
         loaded.predict(NEW)
         loaded.plot()
-    assert len(caught) == 1
 
 
 def test_it_is_silent_where_it_is_to_be_trusted(saved, recwarn):
@@ -181,14 +184,14 @@ def test_a_prediction_knows_its_draws(result):
     assert list(table)[:4] == ["time (s)", "mean", "epistemic_std", "total_std"]
     np.testing.assert_allclose(table["time (s)"], NEW[:, 0])
     np.testing.assert_allclose(table["total_q90"], prediction.quantile(0.9)[:, 0])
-    with pytest.raises(InputError, match="`level` must be one that was asked for, 0.1, 0.5, 0.9, got 0.3"):
+    with pytest.raises(InputError, match=r"`level` must be one that was asked for, 0\.1, 0\.5, 0\.9, got 0\.3"):
         prediction.quantile(0.3)
 
 
 def test_draws_have_names(result):
     assert result.draws["layers.0.weight[0,1]"].shape == (2, 20)
     np.testing.assert_allclose(result.draws["noise_std"], np.exp(result.draws["log noise_std"]))
-    with pytest.raises(KeyError, match="'noise_sd' was not sampled. Did you mean 'noise_std'"):
+    with pytest.raises(KeyError, match=r"'noise_sd' was not sampled\. Did you mean 'noise_std'"):
         result.draws["noise_sd"]
     tree = result.to_datatree()
     assert list(tree["posterior"]["param"].values) == list(result.draws.names)
@@ -219,9 +222,9 @@ def test_figures_have_labels_and_legends(result):
 
 
 def test_a_wrong_name_gets_the_nearest_one():
-    with pytest.raises(InputError, match="`num_chain` is not a known setting or argument. Did you mean 'num_chains'"):
+    with pytest.raises(InputError, match=r"`num_chain` is not a known setting .* Did you mean 'num_chains'"):
         vihmc.infer(build(), num_chain=3)
-    with pytest.raises(InputError, match="`validatoin` is not a known setting .* Did you mean 'validation'"):
+    with pytest.raises(InputError, match=r"`validatoin` is not a known setting .* Did you mean 'validation'"):
         vihmc.infer(build(), validatoin=None)
     with pytest.raises(InputError, match="`num_chains` must be greater than 0, got 0"):
         vihmc.infer(build(), num_chains=0)

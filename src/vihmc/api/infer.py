@@ -1,5 +1,6 @@
 """The call: a posterior in, a :class:`vihmc.Result` out."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import jax
@@ -40,8 +41,8 @@ def infer(
     target_inputs: Inputs | None = None,
     initial_params: Params | None = None,
     fitted: FitResult | None = None,
-    input_names: tuple[str, ...] | list[str] = (),
-    target_names: tuple[str, ...] | list[str] = (),
+    input_names: Iterable[str] | None = None,
+    target_names: Iterable[str] | None = None,
     progress: bool | Observer = True,
     **settings: Any,
 ) -> Result:
@@ -56,7 +57,8 @@ def infer(
         initial_params: Where the fit starts, a tree like the model's; the model's own initialisation if it has one,
             else small random numbers.
         fitted: The first stage of an earlier result on the same posterior, to use as it is.
-        input_names: Names of the columns of the inputs, or of the coordinates of an operator, with their units.
+        input_names: Names of the columns of the inputs, or of the coordinates of an operator, with their units; those
+            of `validation` if these are data frames.
         target_names: Names of the targets.
         progress: Whether to show progress; or an :class:`vihmc.Observer` of your own.
         settings: Any setting of the method by its name: `num_chains`, `num_draws`, `num_warmup`, `threshold`,
@@ -78,8 +80,8 @@ def infer(
         posterior,
         validation,
         initial=find_start(posterior, initial_params, method.seed),
-        input_names=tuple(input_names),
-        target_names=tuple(target_names),
+        input_names=_names(input_names, validation, 0),
+        target_names=_names(target_names, validation, 1),
     )
     tell(find_notices(posterior))
     with watch(progress) as observer:
@@ -121,6 +123,13 @@ def pose_posterior(
         notice=" ".join(find_notices(posterior, has_held_out=has_held_out)) or None,
         has_held_out=has_held_out,
     )
+
+
+def _names(given: Iterable[str] | None, validation: Any, part: int) -> tuple[str, ...]:
+    """The names that are given, or else those of the columns of a data frame."""
+    if given is None and validation is not None:
+        given = getattr(validation[part], "columns", None)
+    return () if given is None else tuple(map(str, given))
 
 
 def find_start(posterior: Posterior, params: Params | None, seed: int) -> np.ndarray | None:
