@@ -81,6 +81,20 @@ def test_a_copy_of_a_stored_result_loads(saved, tmp_path):
     assert_equal_predictions(vihmc.load(saved).predict(NEW), vihmc.load(copy).predict(NEW))
 
 
+@pytest.mark.slow
+def test_the_command_goes_on_with_a_saved_result(command, result, tmp_path):
+    path = result.save(tmp_path / "run")
+    np.savez(tmp_path / "X.npz", inputs=NEW)
+    code, out, err = command("predict", path, "--inputs", "X.npz", "--out", "P.csv")
+    assert (code, err) == (0, "")
+    assert "Wrote VI-HMC predictions at 5 inputs" in out
+    code, _, err = command("extend", path, "--draws", 15)
+    assert (code, err) == (0, "")
+    extended = vihmc.load(path)
+    np.testing.assert_array_equal(extended.draws.array, result.extend(15, progress=False).draws.array)
+    assert (path / "report.html").exists()
+
+
 def apply_wave(params, inputs):
     amplitude, (frequency, phase) = params
     return amplitude * jnp.sin(frequency * inputs["x"] + phase)
@@ -204,6 +218,8 @@ def test_scores_are_those_of_the_held_out_data(result):
     stored = result._assessed.scores[VIHMC].overall
     assert (found.coverage, found.crps) == (stored.coverage, stored.crps)
     assert found.rmse == pytest.approx(stored.rmse)
+    with pytest.raises(InputError, match=r"`truth` must have the shape of the observations at `inputs`, \(5, 1\)"):
+        result.scores(NEW, np.zeros(5))
 
 
 def test_figures_have_labels_and_legends(result):

@@ -144,8 +144,7 @@ def find_start(posterior: Posterior, params: Params | None, seed: int) -> np.nda
 
 def as_run_config(method: MethodConfig) -> RunConfig:
     """The settings of a whole run: those of the method, in the precision that JAX has now."""
-    given = {name: getattr(method, name) for name in type(method).model_fields}
-    if isinstance(method, RunConfig):
-        return method
+    names = [*MethodConfig.model_fields, *(["prediction"] if isinstance(method, RunConfig) else [])]
+    given: dict[str, Any] = {name: getattr(method, name) for name in names}
     precision = "float64" if jnp.result_type(float) == jnp.float64 else "float32"
     return RunConfig(**given, precision=precision, problem={"name": "python"})

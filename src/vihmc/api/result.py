@@ -19,7 +19,7 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 from vihmc.api.draws import Draws, name_draws
-from vihmc.api.saving import save_fresh, write_page
+from vihmc.api.saving import check_page, save_fresh, write_page, write_stored_page
 from vihmc.api.words import Facts, as_html, as_text
 from vihmc.checkpointing import Observer
 from vihmc.diagnostics.scores import ClassScores, Scores, classify, scores
@@ -136,7 +136,7 @@ class Result:
 
         Args:
             inputs: Shaped like the training inputs.
-            targets: What was observed, in the units of the training targets.
+            targets: What was observed, in the units of the predictions.
             method: As for :meth:`predict`.
             weights: How often each value was observed; once each if not given.
         """
@@ -196,7 +196,10 @@ class Result:
 
     def report(self, path: str | Path) -> Path:
         """Write all results as one self-contained HTML page, and return where it is."""
-        return write_page(self._run, self._evaluated, Path(path))
+        page = check_page(Path(path))
+        if self.path is not None and (self.path / "figures").is_dir():
+            return write_stored_page(self.path, page)
+        return write_page(self._run, self._evaluated, page)
 
     def save(self, path: str | Path) -> Path:
         """Store the result in a new directory, as the command does; :func:`vihmc.load` reads it back.
@@ -253,9 +256,9 @@ class Result:
                 "`inputs` and `targets` must be given where no data were held out, got none. Calibration on the "
                 "training data would flatter the model."
             )
-        return (problem.validation_inputs, np.asarray(problem.validation_targets)) if inputs is None else (
-            inputs, np.asarray(targets)
-        )  # fmt: skip
+        if inputs is None:
+            return problem.validation_inputs, self._run.in_units(problem.validation_targets)
+        return inputs, np.asarray(targets)
 
     def _warn(self) -> None:
         """Say once that the result is not to be trusted, if so."""

@@ -10,8 +10,9 @@ import numpy as np
 
 from vihmc.data.saved import FILE, describe_problem
 from vihmc.errors import InputError
+from vihmc.report.finished import read_run
 from vihmc.report.plots import run_figures
-from vihmc.report.report import build_page
+from vihmc.report.report import build_page, build_report
 from vihmc.report.summary import summarise
 from vihmc.runs.config import RunConfig
 from vihmc.runs.directory import begin, create_run_directory
@@ -49,12 +50,25 @@ def probe(posterior: Any, mean: Any) -> np.ndarray:
 
 
 def write_page(run: Run, evaluated: RunResult, path: Path) -> Path:
-    """Write the report of a run to a file of its own."""
-    if path.suffix != ".html":
-        raise InputError(f"`path` must end in .html, got {path}.")
+    """Write the report of a run in memory to a file of its own."""
     with tempfile.TemporaryDirectory() as folder, run.precision():
         save_figures(Path(folder), run_figures(evaluated))
-        page = build_page(summarise(evaluated), _with_own_file(run.config), Path(folder))
+        return _write(build_page(summarise(evaluated), _with_own_file(run.config), Path(folder)), path)
+
+
+def write_stored_page(directory: Path, path: Path) -> Path:
+    """Write the report of a run directory to a file of its own."""
+    return _write(build_report(read_run(directory)), path)
+
+
+def check_page(path: Path) -> Path:
+    """Refuse a file that is no page, before anything is computed."""
+    if path.suffix != ".html":
+        raise InputError(f"`path` must end in .html, got {path}.")
+    return path
+
+
+def _write(page: str, path: Path) -> Path:
     try:
         write_atomically(path, page)
     except OSError as error:

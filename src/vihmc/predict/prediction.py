@@ -69,7 +69,10 @@ class Prediction(NamedTuple):
         """The same in other units, in which a value v is ``offset + scale · v``."""
         values = ("mean", "epistemic_quantiles", "total_quantiles")
         changed = {name: offset + scale * getattr(self, name) for name in values}
-        changed |= {name: scale * getattr(self, name) for name in ("epistemic_std", "total_std")}
+        widths = ("epistemic_std", "total_std", "crps", "widths")
+        changed |= {name: scale * getattr(self, name) for name in widths if getattr(self, name) is not None}
+        if self.log_density is not None:
+            changed["log_density"] = self.log_density - np.log(scale)
         per_draw = None if self.per_draw is None else self.per_draw.in_units(offset=offset, scale=scale)
         return self._replace(**changed, per_draw=per_draw)
 

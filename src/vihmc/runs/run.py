@@ -121,7 +121,7 @@ class Run:
             method: "VI-HMC", "VI", or "HMC" if the run had a reference.
             quantiles: Levels; those of the run by default.
             observations: Whether to find the quantiles of new observations; as in the run by default.
-            truth: Observations at `inputs`, to score the predictions by.
+            truth: Observations at `inputs`, in the units of the data, to score the predictions by.
         """
         settings = self.config.prediction
         with self.precision():
@@ -138,7 +138,7 @@ class Run:
                 locations=None if locations is None else self._check_locations(locations),
                 quantiles=settings.quantiles if quantiles is None else _check_levels(quantiles),
                 observations=settings.observation_quantiles if observations is None else observations,
-                truth=None if truth is None else np.asarray(truth),
+                truth=None if truth is None else self._check_truth(truth, num_inputs, locations),
             )
             if num_padded != num_inputs:
                 predicted = predicted.first(num_inputs)
@@ -175,6 +175,23 @@ class Run:
         """Refuse a method that the run did not have."""
         if method not in self.methods:
             raise InputError(f"`method` must be one of {', '.join(self.methods)}, got '{method}'.")
+
+    def in_units(self, values: Any) -> np.ndarray:
+        """Targets of the posterior in the units of the predictions."""
+        units = self.problem.units
+        return np.asarray(values) if units is None else units.offset + units.scale * np.asarray(values)
+
+    def _check_truth(self, truth: Any, num_inputs: int, locations: Any) -> np.ndarray:
+        """Observations in the units of the posterior."""
+        values, units = np.asarray(truth), self.problem.units
+        expected = (
+            (num_inputs, *self.posterior.targets.shape[1:]) if locations is None else (num_inputs, len(locations))
+        )
+        if values.shape != expected:
+            raise InputError(
+                f"`truth` must have the shape of the observations at `inputs`, {expected}, got {values.shape}."
+            )
+        return values if units is None else (values - units.offset) / units.scale
 
     def _check_locations(self, locations: Any) -> Array:
         if self.problem.locations is None:
