@@ -8,7 +8,7 @@ import pandas as pd
 import vihmc
 
 table = pd.read_csv(Path(__file__).with_name("drag.csv"))
-train, test = table.drop(table.index[::5]), table[::5]
+train, test = table.drop(table.index[::3]), table[::3]
 x, y = ["speed (m/s)"], ["drag (N)"]
 model = vihmc.MLP((1, 16, 1))
 posterior = vihmc.Posterior.of(model, model.init(jax.random.key(0)), train[x], train[y], standardise=True)
