@@ -75,10 +75,10 @@ CONTROLS = {
         "return int(np.sum(captured_share(values) <= threshold + _SLACK)) + 1",
         ("test_subspace.py::test_the_papers_rule_leaves_out_the_parameter_that_crosses",),
     ),
-    "chains that begin anew when they are extended": Control(
-        "runs/memory.py",
-        "return MemoryChains(self.states, self._pieces)",
-        "return MemoryChains({}, self._pieces)",
+    "an extension that does not count the draws before it": Control(
+        "runs/run.py",
+        "total = run.chains.num_draws + num_draws",
+        "total = num_draws",
         ("test_result.py::test_extended_draws_are_those_of_one_longer_run",),
     ),
     "silence about a result that is not to be trusted": Control(
