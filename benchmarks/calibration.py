@@ -18,11 +18,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from vihmc import infer
 from vihmc.config.method import MethodConfig, SamplerConfig, SelectionConfig, VIConfig
 from vihmc.data import build_problem
 from vihmc.diagnostics.calibration import LEVELS, Share, coverage, predictions, ranks, simulate, uniformity
 from vihmc.paper.settings import SineConfig
+from vihmc.pipeline import infer
 from vihmc.posterior.density import Posterior
 from vihmc.posterior.subspace import Subspace, whole_space
 from vihmc.samplers.third_stage import sample_subspace

@@ -23,7 +23,7 @@ posterior = vihmc.Posterior.of(apply, params, x, y)  # noise and prior scale are
 result = vihmc.infer(posterior, initial_params=params)
 prediction = result.predict(np.linspace(-3, 3, 7)[:, None])
 
-noise = np.exp(result.sampled.draws[:, posterior.layout.names.index("log noise_std")])
+noise = result.draws["noise_std"]
 print(f"noise std {noise.mean():.2f} ± {noise.std():.2f}")
 for position, mean, std in zip(np.linspace(-3, 3, 7), prediction.mean[:, 0], prediction.total_std[:, 0], strict=True):
     print(f"x = {position:+.0f}: y = {mean:+.2f} ± {std:.2f}")

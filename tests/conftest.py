@@ -24,6 +24,13 @@ from vihmc.posterior.density import Posterior
 Z_LIMIT = 5.0
 
 
+def pytest_collection_modifyitems(items):
+    # Tests are short: what they draw is seldom to be trusted, and their data are few.
+    for name in ("UntrustedWarning", "DataWarning"):
+        for item in items:
+            item.add_marker(pytest.mark.filterwarnings(f"ignore::vihmc.errors.{name}"))
+
+
 @pytest.fixture(params=["float32", "float64"])
 def precision(request):
     with jax.enable_x64(request.param == "float64"):

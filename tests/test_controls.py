@@ -84,6 +84,18 @@ CONTROLS = {
         "return int(np.sum(captured_share(values) <= threshold + _SLACK)) + 1",
         ("test_subspace.py::test_the_papers_rule_leaves_out_the_parameter_that_crosses",),
     ),
+    "an extension that does not count the draws before it": Control(
+        "runs/run.py",
+        "total = run.chains.num_draws + num_draws",
+        "total = num_draws",
+        ("test_result.py::test_extended_draws_are_those_of_one_longer_run",),
+    ),
+    "silence about a result that is not to be trusted": Control(
+        "api/result.py",
+        "if self._has_warned or self.verdict.level == Level.TRUST:",
+        "if self._has_warned or self.verdict.level != Level.TRUST:",
+        ("test_result.py::test_it_warns_once_where_it_is_not_to_be_trusted",),
+    ),
     "selected parameters not told what is frozen": Control(
         "samplers/target.py",
         "return log_density(space.held_at(center).embed(position))",

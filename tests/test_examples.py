@@ -6,6 +6,7 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
+import matplotlib.image
 import numpy as np
 import pytest
 from scipy import stats
@@ -22,6 +23,21 @@ def test_own_model_runs_and_its_error_bars_make_sense(capsys):
     std = {int(x): float(value) for x, _, value in rows}
     assert min(std.values()) >= 0.07, "a new observation has at least the noise"
     assert std[-3] > 1.3 * std[0], "far from the data the model is less sure"
+
+
+@pytest.mark.slow
+def test_from_a_table_to_a_figure(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    script = ROOT / "examples" / "from_csv.py"
+    body = script.read_text(encoding="utf-8").split('"""\n', 1)[1]
+    assert len([line for line in body.splitlines() if line.strip()]) <= 12
+    runpy.run_path(str(script), run_name="__main__")
+    out = capsys.readouterr().out
+    assert "sampled   all 49 parameters and noise_std, prior_std" in out
+    coverage = int(re.search(r"95 % band holds (\d+) %", out).group(1))
+    # 35 held-out rows: fewer than 28 inside has a probability of 3e-4 if calibrated.
+    assert coverage >= 80
+    assert matplotlib.image.imread(tmp_path / "drag.png").shape == (630, 960, 4)
 
 
 @pytest.mark.slow

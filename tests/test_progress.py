@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from vihmc.cli.progress import STAGE_TITLES, RunObserver, StageProgress, clock, monitor_table, read_progress
 from vihmc.errors import InputError
 from vihmc.fit.result import FitInfo
 from vihmc.runs.directory import locked
+from vihmc.runs.progress import STAGE_TITLES, RunObserver, StageProgress, clock, monitor_table, read_progress
 from vihmc.samplers.kernel import StepInfo
 
 
@@ -18,7 +18,7 @@ def clocks(monkeypatch):
     class Clock:
         now = 100.0
 
-    monkeypatch.setattr("vihmc.cli.progress.time.monotonic", lambda: Clock.now)
+    monkeypatch.setattr("vihmc.runs.progress.time.monotonic", lambda: Clock.now)
     return Clock
 
 

@@ -60,7 +60,7 @@ def test_predictions_are_those_of_the_run(finished):
 
 
 def test_one_program_serves_many_sizes(finished):
-    from vihmc.predict import _predict_all
+    from vihmc.predict.average import _predict_all
 
     run = vihmc.load(finished)
     run.predict(np.zeros((5, 1)))

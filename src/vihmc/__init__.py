@@ -9,14 +9,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from vihmc.api.cross_validation import CrossValidation, cross_validate
+    from vihmc.api.infer import infer
+    from vihmc.api.load import load
+    from vihmc.api.result import Result
     from vihmc.checkpointing import Observer
     from vihmc.config.method import MethodConfig, PredictionConfig, SamplerConfig, SelectionConfig, VIConfig
     from vihmc.diagnostics.scores import scores
-    from vihmc.errors import InputError
+    from vihmc.errors import DataWarning, InputError, UntrustedWarning
     from vihmc.models.deeponet import DeepONet
     from vihmc.models.features import PeriodicFeatures
     from vihmc.models.mlp import MLP
-    from vihmc.pipeline import Inference, infer
     from vihmc.posterior.density import Posterior
     from vihmc.posterior.layout import ParamLayout
     from vihmc.posterior.likelihoods import (
@@ -32,15 +35,15 @@ if TYPE_CHECKING:
     from vihmc.posterior.priors import Prior
     from vihmc.posterior.subspace import Subspace
     from vihmc.predict import Prediction
-    from vihmc.runs.stored_run import StoredRun, load
 
 _HOMES = {
     "Bernoulli": "posterior.likelihoods",
     "Categorical": "posterior.likelihoods",
+    "CrossValidation": "api.cross_validation",
+    "DataWarning": "errors",
     "DeepONet": "models.deeponet",
     "Gaussian": "posterior.likelihoods",
     "GaussianWithScale": "posterior.likelihoods",
-    "Inference": "pipeline",
     "InputError": "errors",
     "Likelihood": "posterior.likelihoods",
     "MLP": "models.mlp",
@@ -54,14 +57,16 @@ _HOMES = {
     "Prediction": "predict",
     "PredictionConfig": "config.method",
     "Prior": "posterior.priors",
+    "Result": "api.result",
     "SamplerConfig": "config.method",
     "SelectionConfig": "config.method",
-    "StoredRun": "runs.stored_run",
     "StudentT": "posterior.likelihoods",
     "Subspace": "posterior.subspace",
+    "UntrustedWarning": "errors",
     "VIConfig": "config.method",
-    "infer": "pipeline",
-    "load": "runs.stored_run",
+    "cross_validate": "api.cross_validation",
+    "infer": "api.infer",
+    "load": "api.load",
     "scores": "diagnostics.scores",
 }
 
@@ -71,10 +76,11 @@ __all__ = [
     "MLP",
     "Bernoulli",
     "Categorical",
+    "CrossValidation",
+    "DataWarning",
     "DeepONet",
     "Gaussian",
     "GaussianWithScale",
-    "Inference",
     "InputError",
     "Likelihood",
     "MethodConfig",
@@ -87,12 +93,14 @@ __all__ = [
     "Prediction",
     "PredictionConfig",
     "Prior",
+    "Result",
     "SamplerConfig",
     "SelectionConfig",
-    "StoredRun",
     "StudentT",
     "Subspace",
+    "UntrustedWarning",
     "VIConfig",
+    "cross_validate",
     "infer",
     "load",
     "scores",

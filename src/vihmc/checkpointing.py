@@ -89,6 +89,9 @@ class Observer:
     def on_fold(self, done: int) -> None:
         """Hear how many groups of functions have been left out and predicted."""
 
+    def on_budget(self, seconds: float) -> None:
+        """Hear for how many seconds the chains may draw, if they end when their predictions have converged."""
+
     def on_look(self, look: Any) -> None:
         """Hear how far the predictions of the chains have converged."""
 

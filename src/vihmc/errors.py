@@ -16,6 +16,14 @@ class Interrupted(Exception):
     """A run was asked to stop; the message says how to go on with it."""
 
 
+class UntrustedWarning(UserWarning):
+    """Predictions are used of a result whose verdict is not "trust"."""
+
+
+class DataWarning(UserWarning):
+    """The data are such that a user should know it before trusting a result."""
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return " Did you mean 'x'?" for a misspelt name, or an empty string."""
     matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)

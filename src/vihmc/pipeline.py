@@ -97,6 +97,8 @@ def infer(
     )
     watch = PredictionWatch(*predictions, one_target=frozen is None, on_look=observer.on_look)
     with observer.stage("hmc", config.hmc.num_warmup + config.hmc.num_draws):
+        if config.hmc.budget is not None:
+            observer.on_budget(config.hmc.budget)
         sampled = sample_subspace(
             posterior, fit.q, subspace, config.hmc, rng_key, frozen=frozen, on_steps=observer.on_steps,
             watch=watch, journal=journal.chains("hmc", of_all=frozen is not None),

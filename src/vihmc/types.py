@@ -5,9 +5,10 @@ the order that :class:`vihmc.posterior.layout.ParamLayout` defines. All stages w
 parameter vectors; only the model itself sees the tree.
 """
 
+import dataclasses
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 from jax.tree_util import GetAttrKey, Partial, all_leaves, register_pytree_with_keys
@@ -33,6 +34,34 @@ PredictFn = Callable[[Array, Inputs], Array]
 
 Key = jax.Array
 """A JAX random key, new style (``jax.random.key``)."""
+
+
+Class = TypeVar("Class", bound=type)
+_LONGEST = 60
+
+
+def readable(cls: Class) -> Class:
+    """Make a dataclass or named tuple print in one short line: arrays by type and shape, long values cut."""
+
+    def represent(self: Any) -> str:
+        names = self._fields if hasattr(self, "_fields") else [field.name for field in dataclasses.fields(self)]
+        return f"{type(self).__name__}({', '.join(f'{name}={short(getattr(self, name))}' for name in names)})"
+
+    cls.__repr__ = represent  # pyrefly: ignore[bad-assignment]
+    return cls
+
+
+def short(value: Any) -> str:
+    """A value in a few characters."""
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        if not value.shape and not isinstance(value, jax.core.Tracer):
+            return f"{value.item():.4g}"
+        return f"{value.dtype}[{','.join(map(str, value.shape))}]"
+    text = repr(value)
+    is_collection = isinstance(value, tuple | list | dict | str) and not hasattr(value, "_fields")
+    if "\n" in text or (len(text) > _LONGEST and not is_collection and not dataclasses.is_dataclass(value)):
+        return f"{type(value).__name__}(…)"
+    return text if len(text) <= _LONGEST or not is_collection else f"{text[: _LONGEST - 1]}…"
 
 
 def as_pytree_function(function: Callable) -> Callable:

@@ -83,7 +83,11 @@ def run(
         typer.Option(help="Inputs where the model will be used: training, validation, or a .npz, .csv or .mat file."),
     ] = None,
     chains: Annotated[int | None, typer.Option(help="Number of chains.")] = None,
-    draws: Annotated[int | None, typer.Option(help="Retained draws per chain.")] = None,
+    draws: Annotated[int | None, typer.Option(help="Retained draws per chain, whether converged or not.")] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(help="Wall time of the draws, such as 90s or 10m: chains end when they have converged, or then."),
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Random seed of everything but the data.")] = None,
     fit_from: Annotated[
         Path | None, typer.Option(help="Run directory of the same model whose first stage is reused.")
@@ -113,7 +117,7 @@ def run(
         "vi": {"objective": objective},
         "first_stage": first_stage,
         "selection": {"rule": rule, "threshold": threshold, "target_inputs": target_inputs},
-        "hmc": {"num_chains": chains, "num_draws": draws},
+        "hmc": {"num_chains": chains, "num_draws": draws, "budget": budget or ("none" if draws else None)},
         "reference": {"enabled": reference},
         "seed": seed,
     }
@@ -178,8 +182,8 @@ def monitor(
     from rich.console import Console
     from rich.live import Live
 
-    from vihmc.cli.progress import monitor_table
     from vihmc.runs.directory import is_being_written
+    from vihmc.runs.progress import monitor_table
 
     console = Console()
     if once or not console.is_terminal or not is_being_written(directory):
@@ -240,9 +244,9 @@ def export(
     """Write the draws of a finished run as one netCDF file, for ArviZ in Python, R or Julia."""
     _configure_like(directory)
 
-    from vihmc.runs.stored_run import load
+    from vihmc.runs.stored_run import load_run
 
-    load(directory).to_netcdf(out)
+    load_run(directory).to_netcdf(out)
     print(f"Wrote the draws to {out}.")
 
 

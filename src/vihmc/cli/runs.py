@@ -11,7 +11,6 @@ from typing import Any
 from rich.console import Console
 
 from vihmc.cli.console import print_outcome, print_verdicts
-from vihmc.cli.progress import RunObserver
 from vihmc.data import Problem, build_problem
 from vihmc.data.registry import resolve
 from vihmc.diagnostics.conformal.calibrate import Calibration
@@ -34,11 +33,13 @@ from vihmc.runs.directory import (
     read_begun,
     read_config,
 )
+from vihmc.runs.disk_chains import count_draws
 from vihmc.runs.evaluation import check_run, fit_and_select_for, run_problem
 from vihmc.runs.journal import RunJournal, check_whole
 from vihmc.runs.pace import Pace
+from vihmc.runs.progress import RunObserver
 from vihmc.runs.storage import load_fit_of, save_figures, save_predictions, save_summary
-from vihmc.runs.stored_run import load
+from vihmc.runs.stored_run import load_run
 
 COMMIT_SECONDS = "VIHMC_COMMIT_SECONDS"
 """Environment variable: seconds between two checkpoints."""
@@ -130,7 +131,7 @@ def extend_run(path: Path, *, num_draws: int, reference: bool, any_version: bool
     if num_draws < 1:
         raise InputError(f"`draws` must be at least 1, got {num_draws}. It is the number of draws added to each chain.")
     config = read_config(path)
-    stage, sampler = ("reference", config.reference_sampler) if reference else ("hmc", config.hmc)
+    stage = "reference" if reference else "hmc"
     if reference and not config.reference.enabled:
         raise InputError(f"`reference` must be part of the run to be extended, got {path}, which ran without it.")
     with locked(path), _in_one_sentence(path):
@@ -139,7 +140,7 @@ def extend_run(path: Path, *, num_draws: int, reference: bool, any_version: bool
         problem = build_problem(config.problem)
         check_unchanged(path, problem, any_version=any_version)
         check_whole(path)
-        config = _with_draws(config, stage, sampler.num_draws + num_draws)
+        config = _with_draws(config, stage, count_draws(path, stage) + num_draws)
         # From here on it is an interrupted run; its report stays until there is a new one.
         allow_config(path, config)
         (path / "summary.json").unlink()
@@ -148,7 +149,7 @@ def extend_run(path: Path, *, num_draws: int, reference: bool, any_version: bool
 
 def calibrate_run(path: Path, data: Path, *, level: float | None, share: float | None, shape: str) -> Calibration:
     """Calibrate a finished run on held-out data, store what was found in its summary, and write its report again."""
-    run = load(path)
+    run = load_run(path)
     with locked(path), _in_one_sentence(path):
         found = calibrate_stored(run, data, level=level, share=share, shape=shape)
         source = {"path": str(data.absolute()), "sha256": hashlib.sha256(data.read_bytes()).hexdigest()}
@@ -159,10 +160,11 @@ def calibrate_run(path: Path, data: Path, *, level: float | None, share: float |
 
 def _with_draws(config: RunConfig, stage: str, num_draws: int) -> RunConfig:
     """The same run with chains of another length; chains that inherit theirs from `hmc` stay as long as they were."""
-    changes = {stage: getattr(config, stage).model_copy(update={"num_draws": num_draws})}
+    changes = {stage: getattr(config, stage).model_copy(update={"num_draws": num_draws, "budget": None})}
     if stage == "hmc":
         for name, sampler in (("reference", config.reference_sampler), ("leave_out", config.leave_out_sampler)):
-            changes[name] = getattr(config, name).model_copy(update={"num_draws": sampler.num_draws})
+            kept = {"num_draws": sampler.num_draws, "budget": sampler.budget}
+            changes[name] = getattr(config, name).model_copy(update=kept)
     return config.model_copy(update=changes)
 
 

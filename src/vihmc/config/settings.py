@@ -49,6 +49,19 @@ class Settings(BaseModel):
         except ValidationError as error:
             raise InputError(_sentence(type(self), error)) from None
 
+    def __repr__(self) -> str:
+        """Those that differ from their defaults."""
+        changed = [
+            f"{name}={getattr(self, name)!r}"
+            for name, field in type(self).model_fields.items()
+            if getattr(self, name) != field.get_default()
+        ]
+        return f"{type(self).__name__}({', '.join(changed)})"
+
+    def __str__(self) -> str:
+        """The same."""
+        return repr(self)
+
     def model_copy(self: Section, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Section:
         """Return the same settings with some values changed; unlike pydantic's own, it validates the result."""
         given = {name: getattr(self, name) for name in self.model_fields_set}

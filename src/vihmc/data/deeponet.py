@@ -6,7 +6,6 @@ and everything that a run stores are in the units of the file.
 """
 
 from pathlib import Path
-from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -18,18 +17,11 @@ from vihmc.data.operator_data import OperatorData, OperatorNames, load_operator,
 from vihmc.data.problem import Grid, Problem
 from vihmc.data.settings import DeepONetConfig
 from vihmc.errors import InputError
-from vihmc.models.features import Chained, PeriodicFeatures, Scaling
+from vihmc.models.features import PeriodicFeatures, check_digits
+from vihmc.models.standardised import OperatorScalings
 from vihmc.posterior.checks import Validation
 from vihmc.posterior.likelihoods import Gaussian
 from vihmc.posterior.operator import OperatorPosterior
-
-
-class Scalings(NamedTuple):
-    """Scalings that standardise functions, locations and fields; the last has a single column."""
-
-    functions: Scaling
-    locations: Scaling
-    fields: Scaling
 
 
 def build(config: DeepONetConfig) -> Problem:
@@ -61,25 +53,21 @@ def pose(
     columns = (training.functions, training.locations, training.fields.reshape(-1, 1))
     if config.noise_std is None:
         own_data.check_varies(names[2], columns[2])
-    scalings = Scalings(*map(Scaling.of, columns)) if config.standardise else None
-    if scalings is not None:
-        if config.num_waves:
-            scalings = scalings._replace(locations=_leave_last(scalings.locations))
-        for part, scaling in zip(names, scalings, strict=True):
-            own_data.check_digits(part, scaling, config.model_dtype, "problem.model_dtype")
-    trunk_maps = () if scalings is None else (scalings.locations,)
+    waves = None
     if config.num_waves:
-        trunk_maps += (PeriodicFeatures(num_coordinates - 1, num_waves=config.num_waves, period=config.period),)
+        waves = PeriodicFeatures(num_coordinates - 1, num_waves=config.num_waves, period=config.period)
     model = build_operator(
         config,
         num_sensors=num_sensors,
         num_coordinates=num_coordinates,
         activation=config.activation,
-        branch_features=None if scalings is None else scalings.functions,
-        trunk_features=Chained(trunk_maps) if trunk_maps else None,
-        output_offset=0.0 if scalings is None else scalings.fields.means[0],
-        output_scale=1.0 if scalings is None else scalings.fields.stds[0],
+        trunk_features=waves,
     )
+    scalings = OperatorScalings.of(model, *training) if config.standardise else None
+    if scalings is not None:
+        for part, scaling in zip(names, scalings, strict=True):
+            check_digits(part, scaling, config.model_dtype, "problem.model_dtype")
+        model = scalings.around(model)
     posterior = OperatorPosterior.on_pairs(
         model,
         *training,
@@ -141,11 +129,6 @@ def _column_names(config: DeepONetConfig, num_sensors: int, num_coordinates: int
         )
     sensors = tuple(f"{config.functions}[{index}]" for index in range(num_sensors))
     return sensors, coordinates, (config.fields,)
-
-
-def _leave_last(scaling: Scaling) -> Scaling:
-    """Leave a periodic coordinate unscaled: its sines and cosines have size one."""
-    return Scaling((*scaling.means[:-1], 0.0), (*scaling.stds[:-1], 1.0))
 
 
 def _check_validation(validation: OperatorData, data: OperatorData, file: DataFile) -> OperatorData:

@@ -17,9 +17,8 @@ from vihmc.data.data_file import DataFile, read_data_file
 from vihmc.data.problem import Problem
 from vihmc.data.settings import MLPConfig
 from vihmc.errors import InputError
-from vihmc.models.features import Scaling
+from vihmc.models.features import Scaling, check_digits
 from vihmc.models.mlp import MLP
-from vihmc.models.standardised import Standardised
 from vihmc.posterior.checks import Validation
 from vihmc.posterior.density import Posterior
 from vihmc.posterior.likelihoods import LIKELIHOODS, Gaussian, Likelihood
@@ -54,28 +53,23 @@ def pose(
     """Build the posterior of the training rows, and the problem."""
     inputs, targets = training
     likelihood = find_likelihood(config, targets)
-    num_targets = targets.values.shape[1]
     widths = (inputs.values.shape[1], *config.hidden, num_outputs(config, targets.values))
     network = MLP(widths, config.activation)
-    scalings = tuple(Scaling.of(part.values) if config.standardise else None for part in training)
-    if likelihood.is_discrete:
-        scalings = (scalings[0], None)
-    of_inputs, of_targets = scalings
-    model = network
-    if of_inputs is not None:
-        for part, scaling in zip(training, scalings, strict=True):
-            if scaling is not None:
-                own_data.check_digits(part.names, scaling, jnp.result_type(float), "precision")
-        model = Standardised(network, of_inputs, of_targets, num_log_stds=widths[-1] - num_targets)
+    if config.standardise:
+        for part in (inputs,) if likelihood.is_discrete else training:
+            check_digits(part.names, Scaling.of(part.values), jnp.result_type(float), "precision")
     observed, expected = (_as_observed(config, part.targets.values) for part in (training, validation))
     posterior = Posterior.of(
-        model.apply,
-        jax.eval_shape(model.init, jax.random.key(0)),
+        network,
+        jax.eval_shape(network.init, jax.random.key(0)),
         inputs.values,
         observed,
         prior_std=config.prior_std,
         likelihood=likelihood,
+        standardise=config.standardise,
     )
+    model = posterior.model
+    scalings = (model.inputs, model.targets) if config.standardise else (None, None)
     if likelihood.is_discrete:
         # Labels out of range and negative counts can be scored no more than learnt from.
         likelihood.bind(jnp.asarray(expected), _outputs_like(posterior, len(expected)))

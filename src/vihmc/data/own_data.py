@@ -11,8 +11,6 @@ from vihmc.errors import InputError
 from vihmc.models.features import Scaling, is_constant
 
 MIN_TRAINING = 2
-_LOST_SHARE = 1e-3
-"""Largest rounding error of a column, as a share of its std."""
 
 OBSERVATIONS = "validation targets are noisy observations, not the true function"
 
@@ -96,21 +94,6 @@ def check_varies(names: tuple[str, ...], targets: np.ndarray) -> None:
     constant = [name for name, same in zip(names, is_constant(targets), strict=True) if same]
     if constant:
         raise InputError(f"`problem.noise_std` must be given where a target is constant, got none for '{constant[0]}'.")
-
-
-def check_digits(names: tuple[str, ...], scaling: Scaling, dtype: Any, remedy: str) -> None:
-    """Refuse columns whose variation is lost in rounding.
-
-    Raises:
-        InputError: If a column has too few significant digits left; the message names the setting to change.
-    """
-    epsilon = float(np.finfo(dtype).eps)
-    for name, mean, std in zip(names, scaling.means, scaling.stds, strict=True):
-        if abs(mean) * epsilon > _LOST_SHARE * std:
-            raise InputError(
-                f"`{remedy}` must be 'float64' for '{name}', whose mean of {mean:g} leaves a std of {std:g} too few "
-                f"digits, got '{np.dtype(dtype).name}'."
-            )
 
 
 def describe_columns(names: tuple[str, ...], values: np.ndarray, scaling: Scaling | None) -> dict[str, Any]:

@@ -101,6 +101,7 @@ class Problem:
         target_names: Names of the columns of the targets; of an operator, of the field.
         calibration: Held-out data that bands are calibrated on, apart from those for validation.
         data_description: Source, split and standardisation of your own data: plain numbers, lists and strings.
+        has_held_out: Whether the validation data are others than the training data.
     """
 
     name: str
@@ -123,6 +124,7 @@ class Problem:
     target_names: tuple[str, ...] = ()
     calibration: Validation | None = None
     data_description: dict[str, Any] | None = None
+    has_held_out: bool = True
 
     @property
     def locations(self) -> Array | None:

@@ -101,3 +101,12 @@ class DeepONetConfig(OwnDataConfig):
     model_dtype: Literal["float32", "float64"] = Field(
         "float32", description="Precision of the networks; energies are always float64."
     )
+
+
+class PythonConfig(ProblemSettings):
+    """A posterior that was made in Python, and saved with its result."""
+
+    name: Literal["python"] = Field("python", description="The kind of model: any, as it was saved from Python.")
+    data_file: str | None = Field(
+        None, description="The file posterior.npz of a saved result; a relative path is relative to the run directory."
+    )

@@ -25,6 +25,7 @@ from vihmc.config.method import SamplerConfig
 from vihmc.samplers.chains import Chains
 from vihmc.samplers.kernel import Tuning
 from vihmc.samplers.trajectory import LengthRule
+from vihmc.types import readable
 
 _MAX_BLOCK = 2**18
 
@@ -32,6 +33,7 @@ FRESH_MOMENTUM = ("hmc", "nuts")
 """Kernels that draw a Gaussian momentum before each transition."""
 
 
+@readable
 class Convergence(NamedTuple):
     """One entry per quantity. A quantity that never changes has R-hat infinity and ESS zero."""
 
@@ -59,6 +61,7 @@ class Convergence(NamedTuple):
         return int(order[(max(1, np.count_nonzero(self.varies)) - 1) // 2])
 
 
+@readable
 class Transitions(NamedTuple):
     """How each chain moved, one entry per chain."""
 

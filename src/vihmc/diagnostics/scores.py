@@ -28,6 +28,7 @@ from scipy import special
 
 from vihmc.errors import InputError
 from vihmc.predict import BAND_LEVELS, Prediction
+from vihmc.types import readable
 
 BANDS = {f"{100 * level:.0f}": level for level in BAND_LEVELS}
 """Levels of the central bands by their name, in per cent."""
@@ -37,6 +38,7 @@ NUM_CALIBRATION_BINS = 15
 _SUM_TOLERANCE = 1e-4
 
 
+@readable
 class Pointwise(NamedTuple):
     """What a predictive distribution says about each observation.
 

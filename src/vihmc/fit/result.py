@@ -13,7 +13,7 @@ from vihmc.config.method import VIConfig
 from vihmc.posterior.checks import Validation
 from vihmc.posterior.density import Posterior
 from vihmc.posterior.mean_field import Bound, MeanField, estimate_elbo, prior_of
-from vihmc.types import Key, Vector
+from vihmc.types import Key, Vector, readable
 
 
 class FitInfo(NamedTuple):
@@ -23,6 +23,7 @@ class FitInfo(NamedTuple):
     """Negative objective: lower is better."""
 
 
+@readable
 class FitHistory(NamedTuple):
     """One record per `record_every` steps."""
 
@@ -56,6 +57,12 @@ class FitResult:
     converged: bool | None
     kl_weight: float = 1.0
     is_laplace: bool = False
+
+    def __repr__(self) -> str:
+        """The outcome in words."""
+        return (
+            f"FitResult of {self.q.mean.size:,} parameters ({'Laplace' if self.is_laplace else 'VI'})\n  {self.message}"
+        )
 
     @property
     def collapsed(self) -> bool:

@@ -8,12 +8,17 @@ r"""Fixed maps of the inputs that go before a network.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from vihmc.errors import InputError
+from vihmc.types import readable
+
+_LOST_SHARE = 1e-3
+"""Largest rounding error of a column, as a share of its std."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,7 @@ def is_constant(values: Float[np.ndarray, "n columns"]) -> Bool[np.ndarray, " co
     return values.std(axis=0, dtype=np.float64) <= np.maximum(1e-12 * sizes, 1e-15 * sizes.max())
 
 
+@readable
 @dataclass(frozen=True)
 class Scaling:
     """Takes the mean of every column off, and divides by its std; hashable like the networks. Build it with :meth:`of`.
@@ -79,6 +85,21 @@ class Scaling:
     def undo(self, values: Float[Array, "n columns"]) -> Float[Array, "n columns"]:
         """Go back to the units of the data."""
         return jnp.asarray(self.means, values.dtype) + jnp.asarray(self.stds, values.dtype) * values
+
+
+def check_digits(names: tuple[str, ...], scaling: Scaling, dtype: Any, remedy: str, *, hint: str = "") -> None:
+    """Refuse columns whose variation is lost in rounding.
+
+    Raises:
+        InputError: If a column has too few significant digits left; the message names the setting to change.
+    """
+    epsilon = float(np.finfo(dtype).eps)
+    for name, mean, std in zip(names, scaling.means, scaling.stds, strict=True):
+        if abs(mean) * epsilon > _LOST_SHARE * std:
+            raise InputError(
+                f"`{remedy}` must be 'float64' for '{name}', whose mean of {mean:g} leaves a std of {std:g} too few "
+                f"digits, got '{np.dtype(dtype).name}'.{hint}"
+            )
 
 
 @dataclass(frozen=True)

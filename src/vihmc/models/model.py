@@ -37,6 +37,12 @@ def as_model(model: Any) -> Any:
     return FunctionModel(model)
 
 
+def initialiser(model: Any) -> Callable | None:
+    """The function that draws parameters of a model, if it has one."""
+    found = getattr(getattr(model, "network", model), "init", None)
+    return found if callable(found) else None
+
+
 def _is_hashable(value: Any) -> bool:
     try:
         hash(value)

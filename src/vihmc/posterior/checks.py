@@ -9,9 +9,10 @@ from jax.typing import ArrayLike
 from jaxtyping import Array
 
 from vihmc.errors import InputError
-from vihmc.types import Inputs
+from vihmc.types import Inputs, readable
 
 
+@readable
 class Validation(NamedTuple):
     """Data to follow a fit on.
 

@@ -19,10 +19,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from vihmc.errors import InputError
 from vihmc.models.model import as_model
+from vihmc.models.standardised import standardise as as_standardised
 from vihmc.posterior.checks import Validation, as_finite, check_inputs_like, check_lengths, check_validation
 from vihmc.posterior.hierarchy import Scales, log_hyperprior, log_prior, split_scales
 from vihmc.posterior.layer_costs import FrozenLayers
@@ -32,7 +33,7 @@ from vihmc.posterior.priors import Prior, WeightPrior
 from vihmc.posterior.shards import ShardedDensity, check_shards
 from vihmc.posterior.squared_gradients import gradients_at, sum_squared_gradients
 from vihmc.posterior.subspace import Subspace
-from vihmc.types import Inputs, Key, Params, PredictFn, Vector, register_pytree
+from vihmc.types import Inputs, Key, Params, PredictFn, Vector, register_pytree, short
 
 _MAX_PERMUTED = 10_000
 _FIRST_LOG_PRIOR_STD = 0.0
@@ -84,6 +85,7 @@ class Posterior:
         prior: Prior | None = None,
         prior_std: Any = None,
         noise_std: Any = None,
+        standardise: bool = False,
     ) -> "Posterior":
         """Check everything that can be checked before tracing, and build the posterior.
 
@@ -99,6 +101,8 @@ class Posterior:
             prior_std: Short for ``prior=Prior(std=prior_std)``.
             noise_std: Short for ``likelihood=Gaussian(noise_std)``: one positive number, one per entry of the last axis
                 of `targets`, or one per observation.
+            standardise: Whether the model sees inputs and targets of mean 0 and std 1. Noise, predictions and results
+                stay in the units of the data. A model whose data are far from size one needs it.
 
         Raises:
             InputError: If shapes disagree, data are not finite, a std is not positive or `apply` is no JAX function.
@@ -106,15 +110,31 @@ class Posterior:
         observations = choose_part("likelihood", likelihood, "noise_std", noise_std, Gaussian)
         weights = choose_part("prior", prior, "prior_std", prior_std, Prior)
         layout = ParamLayout.of(params)
-        dtype = jnp.result_type(float)
+        dtype, given_inputs, given_targets = jnp.result_type(float), inputs, targets
         inputs = jax.tree.map(lambda leaf: as_finite("inputs", leaf, dtype), inputs)
         targets = as_finite("targets", targets, dtype)
         check_lengths(inputs, targets)
         model = as_model(apply)
         outputs = _check_model(model, layout, inputs, dtype)
+        if standardise:
+            units = None if observations.is_discrete else given_targets
+            model = as_standardised(model, given_inputs, units, num_outputs=outputs.shape[-1], dtype=dtype)
         bound, weight_prior = observations.bind(targets, outputs), weights.on(layout, dtype)
         layout = replace(layout, scale_names=(*bound.scale_names, *weight_prior.scale_names))
         return cls(model, layout, inputs, targets, bound, weight_prior)
+
+    def __repr__(self) -> str:
+        """Model, data, likelihood and prior, a line each."""
+        inputs = ", ".join(short(leaf) for leaf in jax.tree.leaves(self.inputs))
+        lines = (
+            f"{type(self).__name__} of {self.num_params:,} parameters",
+            f"model       {short(self.model)}",
+            f"data        {self.num_observations:,} observations: inputs {inputs}, targets {short(self.targets)}",
+            f"likelihood  {self.likelihood!r}",
+            f"prior       {self.prior!r}",
+            f"learnt      {', '.join(self.layout.scale_names) or 'no scales'}",
+        )
+        return "\n  ".join(lines)
 
     @property
     def num_params(self) -> int:
@@ -231,6 +251,10 @@ class Posterior:
         """The posterior of some of the observations."""
         inputs, targets = jax.tree.map(lambda leaf: leaf[index], (self.inputs, self.targets))
         return replace(self, inputs=inputs, targets=targets, likelihood=self.likelihood.rows(jnp.asarray(index)))
+
+    def without(self, is_left_out: Bool[np.ndarray, " rows"]) -> "Posterior":
+        """The posterior of all observations but some; an operator may keep its shapes."""
+        return self.rows(np.flatnonzero(~is_left_out))
 
     def perturbed(self, rng_key: Key, theta: Vector) -> "Posterior":
         """The posterior of other data: fresh noise, as it is at `theta`, is added to the targets."""

@@ -16,9 +16,10 @@ import numpy as np
 from jaxtyping import Array
 
 from vihmc.errors import InputError
-from vihmc.types import Params, Vector
+from vihmc.types import Params, Vector, readable
 
 
+@readable
 @dataclass(frozen=True)
 class ParamLayout:
     """Where each scalar of a parameter tree sits in the flat vector.

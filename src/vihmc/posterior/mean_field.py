@@ -16,9 +16,10 @@ from jaxtyping import Array, Float
 
 from vihmc.posterior.density import Posterior
 from vihmc.posterior.normal import LOG_2PI
-from vihmc.types import Key, Vector, register_pytree
+from vihmc.types import Key, Vector, readable, register_pytree
 
 
+@readable
 @dataclass(frozen=True, eq=False)
 class MeanField:
     """Independent Gaussians, one per parameter."""

@@ -18,11 +18,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 from scipy.spatial import KDTree
 
 from vihmc.errors import InputError
 from vihmc.models.deeponet import DeepONet, Factors
+from vihmc.models.features import check_digits
+from vihmc.models.standardised import OperatorScalings, numbered
 from vihmc.posterior.cached_layers import RestrictedOperator
 from vihmc.posterior.checks import as_finite
 from vihmc.posterior.density import Posterior, RowWise, choose_part, draw_rows
@@ -33,7 +35,7 @@ from vihmc.posterior.pairs import PairTargets, factorise, half_squared_error, lo
 from vihmc.posterior.priors import Prior
 from vihmc.posterior.shards import ShardedDensity, check_shards
 from vihmc.posterior.subspace import Subspace
-from vihmc.types import Inputs, Key, Params, Vector, register_pytree
+from vihmc.types import Inputs, Key, Params, Vector, register_pytree, short
 
 _ROWS_AT_ONCE = 16
 
@@ -59,6 +61,10 @@ class OperatorPosterior(Posterior):
     locations: Float[Array, "locations dims"]
     factors: PairTargets
 
+    def __repr__(self) -> str:
+        """As of any posterior, and how many locations there are."""
+        return f"{super().__repr__()}\n  locations   {short(self.locations)}"
+
     @classmethod
     def on_pairs(
         cls,
@@ -73,6 +79,7 @@ class OperatorPosterior(Posterior):
         noise_std: Any = None,
         weights: Any = None,
         dtype: str = "float32",
+        standardise: bool = False,
     ) -> "OperatorPosterior":
         """Check the data and build the posterior.
 
@@ -89,6 +96,8 @@ class OperatorPosterior(Posterior):
             weights: How often each value was observed, of the shape of `targets`; zero where there is none, whatever
                 number stands there. Once each if not given.
             dtype: What the networks compute in.
+            standardise: Whether the networks see functions, locations and fields of mean 0 and std 1. Noise,
+                predictions and results stay in the units of the data.
 
         Raises:
             InputError: If shapes disagree, data are not finite, a std is not positive, a weight is negative, or 64-bit
@@ -103,10 +112,13 @@ class OperatorPosterior(Posterior):
             weights = _check_weights(weights, targets, dtype)
             targets = np.where(weights > 0, targets, 0.0)
         exact = np.asarray(targets)
+        units = (functions, locations, exact if weights is None else exact[np.asarray(weights) > 0])
         functions, locations, targets = (
             as_finite(name, value, dtype)
             for name, value in (("functions", functions), ("locations", locations), ("targets", targets))
         )
+        if standardise:
+            model = _standardise(model, *units, dtype=dtype)
         layout = ParamLayout.of(jax.eval_shape(model.init, jax.random.key(0)))
         weight_prior = choose_part("prior", prior, "prior_std", prior_std, Prior).on(layout, jnp.result_type(float))
         for name, array in (("functions", functions), ("locations", locations)):
@@ -136,7 +148,7 @@ class OperatorPosterior(Posterior):
     @property
     def num_values(self) -> int | Array:
         """Number of observed values, each as often as it was observed."""
-        return self.factors.num_observations
+        return self.factors.num_observations()
 
     @property
     def num_network_rows(self) -> int:
@@ -173,6 +185,12 @@ class OperatorPosterior(Posterior):
         total = jnp.sum(values[index] if some is None else some * values[index])
         factors = PairTargets(values[index], left[index], right, total, some)
         return replace(self, inputs=self.inputs[index], targets=self.targets[index], factors=factors)
+
+    def without(self, is_left_out: Bool[np.ndarray, " functions"]) -> "OperatorPosterior":
+        """The posterior of all functions but some; where there are weights they become zero, and no shape changes."""
+        if self.weights is None:
+            return self.rows(np.flatnonzero(~is_left_out))
+        return self.reweighted(np.asarray(self.weights) * ~is_left_out[:, None])
 
     def perturbed(self, rng_key: Key, theta: Vector) -> "OperatorPosterior":
         """The posterior of other data: fresh noise is added to the fields."""
@@ -416,6 +434,13 @@ def _check_weights(weights: Any, targets: Any, dtype: Any) -> np.ndarray:
             f"{np.sum(weights):g}. Each is how often a value was observed."
         )
     return weights
+
+
+def _standardise(model: DeepONet, functions: Any, locations: Any, fields: Any, *, dtype: str) -> DeepONet:
+    scalings = OperatorScalings.of(model, functions, locations, fields)
+    for name, scaling in zip(("functions", "locations", "targets"), scalings, strict=True):
+        check_digits(numbered(name, len(scaling.means)), scaling, dtype, "dtype")
+    return scalings.around(model)
 
 
 def _check_widths(model: DeepONet, functions: Array, locations: Array) -> None:

@@ -32,6 +32,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from vihmc.models.deeponet import Factors
+from vihmc.types import readable
 
 _DROPPED_ENERGY = {"float32": 1e-10, "float64": 1e-15}
 """Share of the targets' energy that their factors may lose. On Burgers the float32 force has an error of 3e-5, the same
@@ -39,6 +40,7 @@ for shares from 1e-12 (rank 361) to 1e-8 (rank 151): what is lost is far below r
 _CHUNK_BYTES = 64e6
 
 
+@readable
 class PairTargets(NamedTuple):
     """Targets on all pairs, and their factors ``left @ right.T``."""
 

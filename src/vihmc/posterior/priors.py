@@ -20,9 +20,10 @@ from vihmc.errors import InputError
 from vihmc.posterior.checks import as_positive
 from vihmc.posterior.layout import ParamLayout
 from vihmc.posterior.scales import log_half_cauchy, most_probable_scale
-from vihmc.types import Params, Vector, register_pytree
+from vihmc.types import Params, Vector, readable, register_pytree
 
 
+@readable
 @dataclass(frozen=True, eq=False)
 class Prior:
     """What to assume about the weights before the data.
@@ -64,6 +65,7 @@ def _known_std(std: Any, layout: ParamLayout, dtype: Any) -> Array:
     return layout.spread(jax.tree.map(lambda s: as_positive("prior_std", s, "a standard deviation", dtype), std))
 
 
+@readable
 @dataclass(frozen=True, eq=False)
 class WeightPrior:
     """The prior of the parameters of one model. Build it with :meth:`Prior.on`.

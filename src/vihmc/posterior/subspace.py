@@ -16,9 +16,10 @@ from jaxtyping import Array, Float, Int
 
 from vihmc.errors import InputError
 from vihmc.models.vectorised import VectorisedDensity
-from vihmc.types import Vector, as_pytree_function, register_pytree
+from vihmc.types import Vector, as_pytree_function, readable, register_pytree
 
 
+@readable
 @dataclass(frozen=True, eq=False)
 class Subspace:
     """The selected parameters, and values of the frozen parameters. Build it with :meth:`of`.

@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from vihmc.data import Problem
 from vihmc.diagnostics.convergence import effective_draws, find_energies
 from vihmc.report.style import BLUE, GREEN, GREY, ORANGE, RED, finish, output_name
 from vihmc.runs.assessment import ChainsResult
@@ -23,8 +24,13 @@ FALSE_ALARMS = 0.05
 
 def traces(result: RunResult) -> Figure:
     """Draws of the slowest and of a typical prediction in their order: a row per prediction, a column per method."""
-    default = (f"Predicted {output_name(result.problem)}", 0.0, 1.0)
-    name, offset, scale = result.problem.units or default
+    return traces_of(result.problem, _methods(result))
+
+
+def traces_of(problem: Problem, methods: dict[str, ChainsResult]) -> Figure:
+    """Traces of the chains of some methods."""
+    default = (f"Predicted {output_name(problem)}", 0.0, 1.0)
+    name, offset, scale = problem.units or default
 
     def panel(axes: Axes, values: np.ndarray, looks: list[dict[str, Any]]) -> None:
         draws = np.unique(np.linspace(0, values.shape[1] - 1, NUM_POINTS).round().astype(int))
@@ -32,7 +38,7 @@ def traces(result: RunResult) -> Figure:
             axes.plot(draws, offset + scale * chain[draws], **look)
         axes.set(xlabel="Draw", ylabel=name)
 
-    return _draw_panels(result, panel)
+    return _draw_panels(methods, panel)
 
 
 def ranks(result: RunResult) -> Figure:
@@ -54,7 +60,7 @@ def ranks(result: RunResult) -> Figure:
         axes.axhspan(-band, band, color=GREY, alpha=0.2, linewidth=0, label="95 % band")
         axes.set(xlabel="Fractional rank among all draws", ylabel="ECDF difference", xlim=(0, 1))
 
-    return _draw_panels(result, panel)
+    return _draw_panels(_methods(result), panel)
 
 
 def energy(result: RunResult) -> Figure:
@@ -80,9 +86,10 @@ def energy(result: RunResult) -> Figure:
     return finish(figure)
 
 
-def _draw_panels(result: RunResult, panel: Callable[[Axes, np.ndarray, list[dict[str, Any]]], None]) -> Figure:
+def _draw_panels(
+    methods: dict[str, ChainsResult], panel: Callable[[Axes, np.ndarray, list[dict[str, Any]]], None]
+) -> Figure:
     """A panel for each trace of each method: methods in columns, each with a legend below."""
-    methods = _methods(result)
     figure = Figure(figsize=(max(7.0, 5.2 * len(methods)), 6.0), layout="constrained")
     grid = figure.subplots(2, len(methods), squeeze=False, sharex="col")
     for column, (name, found) in zip(grid.T, methods.items(), strict=True):

@@ -4,18 +4,21 @@ The page holds all it needs, asks nothing of a network and runs no script. Its w
 the words need.
 """
 
+import json
 import math
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from vihmc.diagnostics import verdict
 from vihmc.errors import InputError
 from vihmc.report.finished import FinishedRun, Method, read_run
 from vihmc.report.formats import clean, show_count, show_number, show_share
 from vihmc.report.page import read_picture, render
+from vihmc.report.schema import Summary
 from vihmc.report.score_table import score_rows, score_rows_per_output
+from vihmc.runs.config import RunConfig
 from vihmc.runs.evaluation import VIHMC
 from vihmc.runs.files import write_atomically
 
@@ -118,6 +121,11 @@ def write_report(path: Path) -> Path:
             f"`run` must be a directory that can be written, got {clean(str(path))}: {error.strerror}."
         ) from None
     return path / "report.html"
+
+
+def build_page(summary: dict[str, Any], config: RunConfig, path: Path) -> str:
+    """The page of a run whose figures are in a directory."""
+    return build_report(FinishedRun(path, Summary.model_validate_json(json.dumps(summary)), config))
 
 
 def build_report(run: FinishedRun) -> str:

@@ -44,10 +44,10 @@ def log_scale(axes: Axes) -> None:
     axes.yaxis.set_minor_formatter(NullFormatter())
 
 
-def legend_below(figure: Figure) -> None:
+def legend_below(figure: Figure, ncols: int | None = None) -> None:
     """One legend for all panels, below them."""
     handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+    figure.legend(handles, labels, loc="outside lower center", ncols=ncols or len(labels))
 
 
 def row_of_axes(figure: Figure, columns: int) -> list[Axes]:

@@ -66,7 +66,7 @@ def _collect(result: RunResult) -> dict[str, Any]:
         "scores": _scores(result),
         "predictive": accurate(VIHMC),
         "predictive_vi": accurate(VI),
-        "diagnostics": _diagnostics(chains),
+        "diagnostics": describe_diagnostics(chains),
         "peak_memory_gb": peak_memory_gb(),
         "peak_memory_gb_after": result.peak_memory_gb,
         "seconds": result.seconds,
@@ -86,7 +86,7 @@ def _collect(result: RunResult) -> dict[str, Any]:
             **_chains(its_chains, config.reference_sampler, names),
             "verdict": its_chains.verdict._asdict(),
             "predictive": accurate(HMC),
-            "diagnostics": _diagnostics(its_chains),
+            "diagnostics": describe_diagnostics(its_chains),
         }
         pairs = (("vi", VI), ("vihmc", VIHMC))
         summary["agreement_with_reference"] = {key: agreement(result.methods[name], reference) for key, name in pairs}
@@ -236,7 +236,8 @@ def _why(settings: SamplerConfig, sampled: Sampled) -> str:
     return ", ".join(parts) + "."
 
 
-def _diagnostics(found: ChainsResult) -> dict[str, Any]:
+def describe_diagnostics(found: ChainsResult) -> dict[str, Any]:
+    """Convergence of the chains of a method, under the names of the summary."""
     cost = found.sampled.all_chains
     predictions, weights, transitions = found.convergence, found.weight_convergence, found.transitions
     median_ess = float(np.median(predictions.ess_bulk))

@@ -14,6 +14,7 @@
     predictions.npz   mean, std and quantiles of every method at the validation inputs
     figures/*.png
     report.html       the results on one page
+    posterior.npz     of a result that was saved from Python: model, prior, likelihood and data, without code
     summary.json      written last: a directory that has it holds a finished run
     lock              held by the process that writes
 """
@@ -134,7 +135,16 @@ def read_config(path: Path) -> RunConfig:
             f"`{path / 'config.toml'}` must be unchanged since the run began, got other settings. Restore the file, or "
             f"start a new run: vihmc run {path / 'config.toml'} --out NEW_DIRECTORY"
         )
-    return config
+    return _with_own_data(path, config)
+
+
+def _with_own_data(path: Path, config: RunConfig) -> RunConfig:
+    """Settings whose data file, if the run directory holds it, is found from anywhere."""
+    name = getattr(config.problem, "data_file", None)
+    if name is None or Path(name).is_absolute() or not (path / name).is_file():
+        return config
+    found = {"data_file": str((path / name).absolute())}
+    return config.model_copy(update={"problem": config.problem.model_copy(update=found)})
 
 
 def read_begun(path: Path) -> dict[str, Any]:

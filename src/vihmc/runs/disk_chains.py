@@ -72,12 +72,11 @@ class DiskChains(ChainJournal):
 
     def collect(self) -> Chains:
         """Read draws back: all of them, or evenly spread ones if there are very many."""
-        state = files.load_arrays(self._checkpoint("draws"))
-        files.check_has(self._checkpoint("draws"), state, ("num_draws", "seconds"))
+        state = _read_checkpoint(self._checkpoint("draws"))
         return read_draws(self._store, num_draws=int(state["num_draws"]), seconds=float(state["seconds"]))
 
     def _checkpoint(self, name: str) -> Path:
-        return self._path / "checkpoints" / f"{self._stage}_{name}.npz"
+        return checkpoint_file(self._path, self._stage, name)
 
     def _cut(self, num_draws: int) -> None:
         if not self._store.exists():
@@ -130,6 +129,22 @@ class DiskChains(ChainJournal):
                 dimension_names=("chain", "draw"),
             )
         return _arrays_of(root)
+
+
+def checkpoint_file(path: Path, stage: str, name: str) -> Path:
+    """Where the chains of a stage keep a state."""
+    return path / "checkpoints" / f"{stage}_{name}.npz"
+
+
+def count_draws(path: Path, stage: str) -> int:
+    """How many draws each chain of a stage has in a run directory."""
+    return int(_read_checkpoint(checkpoint_file(path, stage, "draws"))["num_draws"])
+
+
+def _read_checkpoint(file: Path) -> dict[str, np.ndarray]:
+    state = files.load_arrays(file)
+    files.check_has(file, state, ("num_draws", "seconds"))
+    return state
 
 
 def open_arrays(store: Path) -> dict[str, Any]:

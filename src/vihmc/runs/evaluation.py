@@ -16,6 +16,7 @@ from vihmc.data import Problem
 from vihmc.data.input_file import read_inputs
 from vihmc.data.problem import Folds
 from vihmc.diagnostics.conformal.calibrate import Calibration
+from vihmc.diagnostics.watch import PredictionWatch
 from vihmc.fit.linearised import draw_linearised
 from vihmc.fit.result import FitResult
 from vihmc.pipeline import Inference, fit_and_select, infer
@@ -102,6 +103,13 @@ class RunResult:
         )
 
 
+class Assessed(NamedTuple):
+    """Chains of VI-HMC with their verdict, and the scores of VI-HMC and of the yardsticks on held-out data."""
+
+    chains: ChainsResult
+    scores: dict[str, Scored]
+
+
 def run_problem(
     problem: Problem,
     config: RunConfig,
@@ -129,58 +137,78 @@ def run_problem(
     reference = None
     if config.reference.enabled:
         sampler = config.reference_sampler
+        everything = whole_space(inference.fit.q.mean)
+        watch = PredictionWatch(*find_probe(problem, everything)[:2], on_look=observer.on_look)
         with observer.stage("reference", sampler.num_warmup + sampler.num_draws):
             reference = sample_subspace(
                 problem.posterior,
                 inference.fit.q,
-                whole_space(inference.fit.q.mean),
+                everything,
                 sampler,
                 jax.random.fold_in(key, _STREAM_REFERENCE),
+                watch=watch,
                 on_steps=observer.on_steps,
                 journal=journal.chains("reference"),
             )
     with observer.stage("prediction", 1):
-        frozen_shares = find_frozen_shares(problem, inference, config)
-        num_draws = config.prediction.num_draws
-        first_stage = first_stage_draws(problem, inference.fit, config)
-        draws = {VI: first_stage, VIHMC: inference.sampled.spread(num_draws)}
-        sampled = {VIHMC: ("hmc", inference.sampled, config.hmc)}
-        if reference is not None:
-            draws[HMC], sampled[HMC] = reference.spread(num_draws), ("reference", reference, config.reference_sampler)
-        predictions = {name: _predict(problem, *pair, config) for name, pair in draws.items()}
-        is_laplace = inference.fit.is_laplace
-        cases = _choose_cases(problem, predictions, {VI: first_stage_name(is_laplace=is_laplace), VIHMC: VIHMC})
-        methods = {
-            name: MethodResult(predictions[name], _functions(problem, *draws[name], cases)) for name in predictions
-        }
-        scores = score_predictions(problem, inference.fit.mode, predictions)
-        rivals = {VIHMC: find_rivals(scores, VIHMC)}
-        for name, (stage, chains, settings) in sampled.items():
-            assessed = assess_chains(stage, problem, chains, settings, rivals=rivals.get(name))
-            methods[name] = replace(methods[name], chains=assessed)
-        calibration = None
-        if problem.calibration is not None:
-            held_out = _predict(problem, *draws[VIHMC], config, at=problem.calibration)
-            calibration = calibrate_problem(problem, config, held_out)
+        result = evaluate_run(problem, config, inference, reference=reference)
     left_out = None
     if folds is not None:
         with observer.stage("leave_out", config.leave_out.num_folds):
-            target_inputs = given_to(problem, config)["target_inputs"]
-            left_out = leave_out(problem, folds, config, observer, journal, target_inputs=target_inputs)
+            given = given_to(problem, config) | {"initial_params": problem.initial_params}
+            found = leave_out(problem.posterior, folds.number, config, observer=observer, journal=journal, **given)
+            left_out = LeftOut(folds, *found)
+    seconds, peaks = dict(observer.seconds), dict(observer.peak_memory_gb)
+    return replace(result, left_out=left_out, seconds=seconds, peak_memory_gb=peaks)
+
+
+def evaluate_run(
+    problem: Problem, config: RunConfig, inference: Inference, *, reference: Sampled | None = None
+) -> RunResult:
+    """Predict at the validation inputs with every method, score the predictions and assess the chains."""
+    frozen_shares = find_frozen_shares(problem, inference, config)
+    num_draws = config.prediction.num_draws
+    draws = {VI: first_stage_draws(problem, inference.fit, config), VIHMC: inference.sampled.spread(num_draws)}
+    sampled = {VIHMC: ("hmc", inference.sampled, config.hmc)}
+    if reference is not None:
+        draws[HMC], sampled[HMC] = reference.spread(num_draws), ("reference", reference, config.reference_sampler)
+    predictions = {name: _predict(problem, *pair, config) for name, pair in draws.items()}
+    is_laplace = inference.fit.is_laplace
+    cases = _choose_cases(problem, predictions, {VI: first_stage_name(is_laplace=is_laplace), VIHMC: VIHMC})
+    methods = {name: MethodResult(predictions[name], _functions(problem, *draws[name], cases)) for name in predictions}
+    scores = score_predictions(problem, inference.fit.mode, predictions)
+    rivals = {VIHMC: find_rivals(scores, VIHMC)} if problem.has_held_out else {}
+    for name, (stage, chains, settings) in sampled.items():
+        assessed = assess_chains(stage, problem, chains, settings, rivals=rivals.get(name))
+        methods[name] = replace(methods[name], chains=assessed)
+    calibration = None
+    if problem.calibration is not None:
+        held_out = _predict(problem, *draws[VIHMC], config, at=problem.calibration)
+        calibration = calibrate_problem(problem, config, held_out)
     return RunResult(
         config,
         problem,
         inference,
         methods,
         cases,
-        left_out,
-        seconds=dict(observer.seconds),
-        peak_memory_gb=dict(observer.peak_memory_gb),
+        left_out=None,
+        seconds={},
+        peak_memory_gb={},
         scores=scores,
         scales=summarise_scales(problem, inference.sampled),
         calibration=calibration,
         frozen_share=frozen_shares,
     )
+
+
+def assess_inference(problem: Problem, config: RunConfig, inference: Inference) -> Assessed:
+    """What :func:`evaluate_run` finds about VI-HMC alone: its chains, and its scores where data were held out."""
+    scores, rivals = {}, {}
+    if problem.has_held_out:
+        predicted = _predict(problem, *inference.sampled.spread(config.prediction.num_draws), config)
+        scores = score_predictions(problem, inference.fit.mode, {VIHMC: predicted})
+        rivals = find_rivals(scores, VIHMC)
+    return Assessed(assess_chains("hmc", problem, inference.sampled, config.hmc, rivals=rivals), scores)
 
 
 def fit_and_select_for(

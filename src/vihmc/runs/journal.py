@@ -54,7 +54,9 @@ class RunJournal(Journal):
             for checkpoint in ("mode", "vi"):
                 self._checkpoint(checkpoint).unlink(missing_ok=True)
         if name == "selected":
-            self._selected = found.indices
+            # Learnt scales come after the parameters of the model, and are always sampled.
+            scales = np.arange(len(found.scores.values), len(self._names))
+            self._selected = np.concatenate([found.indices, scales])
         return found
 
     def chains(self, section: str, *, of_all: bool = False) -> "DiskChains":

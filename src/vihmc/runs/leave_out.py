@@ -1,14 +1,14 @@
-"""Leave-out runs: predict every training function from a run that did not use it.
+"""Leave-out runs, or cross-validation: predict every observation from a run that did not use it.
 
-The posterior of a fold has the shapes of that of all data, with weight zero for the functions that are left out, so
-that programs are compiled once.
+An observation is a row of a table, or a function of an operator with its whole field.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Int
 
 from vihmc import predict as prediction
 from vihmc.checkpointing import Observer
@@ -23,7 +23,7 @@ from vihmc.posterior.subspace import Subspace, whole_space
 from vihmc.predict import Prediction
 from vihmc.runs.config import RunConfig
 from vihmc.samplers.chains import Journal
-from vihmc.types import Inputs
+from vihmc.types import Inputs, Key, Params
 
 _STREAM_FOLDS = 1004
 
@@ -48,33 +48,43 @@ def choose_folds(problem: Problem, config: RunConfig) -> Folds | None:
 
 
 def leave_out(
-    problem: Problem,
-    folds: Folds,
+    posterior: Posterior,
+    number: Int[np.ndarray, " observations"],
     config: RunConfig,
+    *,
     observer: Observer,
     journal: Journal,
-    *,
+    initial_params: Callable[[Key], Params] | None = None,
+    validation: Validation | None = None,
     target_inputs: Inputs | None = None,
-) -> LeftOut:
-    """Run the method without the functions of a fold and predict these, fold by fold.
+) -> tuple[Prediction, Prediction]:
+    """Run the method without the observations of a fold and predict these, fold by fold.
 
-    Parameters are selected at the same `target_inputs` as in the run itself.
+    Args:
+        posterior: Of all data.
+        number: The fold of each observation: a row of a table, or a function of an operator.
+        config: Settings of all stages; chains are those of `leave_out`.
+        observer: Hears how many folds are done.
+        journal: Remembers what has been done, a part for each fold.
+        initial_params: Draws where the fit starts.
+        validation: Data to follow the fits on.
+        target_inputs: Where parameters are selected, in every fold.
+
+    Returns:
+        Predictions of VI and of VI-HMC for all observations, each from a run without it.
     """
-    posterior: Any = problem.posterior  # one that can be reweighted: only such problems have folds
-    weights = np.ones(posterior.targets.shape) if posterior.weights is None else np.asarray(posterior.weights)
-    number, parts = folds.number, []
+    parts = []
     settings = config.model_copy(update={"hmc": config.leave_out_sampler})
     for fold in range(int(number.max()) + 1):
         key = jax.random.fold_in(jax.random.fold_in(jax.random.key(config.seed), _STREAM_FOLDS), fold)
         key_start, key_draws, key_seed = jax.random.split(key, 3)
         seed = int(jax.random.randint(key_seed, (), 0, 2**31 - 1))
-        others = posterior.reweighted(jnp.asarray(weights * (number != fold)[:, None]))
-        start = problem.initial_params
+        others = posterior.without(number == fold)
         found = infer(
             others,
             settings.model_copy(update={"seed": seed}),
-            initial_params=None if start is None else start(key_start),
-            validation=Validation(problem.validation_inputs, problem.validation_targets, problem.validation_weights),
+            initial_params=None if initial_params is None else initial_params(key_start),
+            validation=validation,
             target_inputs=target_inputs,
             journal=journal.part(f"fold-{fold}"),
         )
@@ -89,20 +99,20 @@ def leave_out(
         observer.on_fold(fold + 1)
     order = np.argsort(np.argsort(number, kind="stable"), kind="stable")
     vi, vihmc = (_join([part[method] for part in parts], order) for method in (0, 1))
-    return LeftOut(folds, vi, vihmc)
+    return vi, vihmc
 
 
 def _predict(
-    posterior: Posterior, subspace: Subspace, draws: np.ndarray, functions: np.ndarray, config: RunConfig
+    posterior: Posterior, subspace: Subspace, draws: np.ndarray, rows: np.ndarray, config: RunConfig
 ) -> Prediction:
     return prediction.predict_posterior(
         posterior,
         subspace,
         draws,
-        posterior.inputs[functions],
+        jax.tree.map(lambda leaf: leaf[rows], posterior.inputs),
         quantiles=config.prediction.quantiles,
         observations=config.prediction.observation_quantiles,
-        truth=posterior.targets[functions],
+        truth=posterior.targets[rows],
     )
 
 
@@ -114,6 +124,6 @@ def _join(parts: list[Prediction], order: np.ndarray) -> Prediction:
         return np.concatenate([getattr(part, name) for part in parts], axis=axis).take(order, axis=axis)
 
     # Widths are those of some locations, which differ from fold to fold.
-    own = {"levels": parts[0].levels, "widths": None}
+    own = {"levels": parts[0].levels, "widths": None, "per_draw": None}
     arrays: dict[str, Any] = {name: own[name] if name in own else join(name) for name in Prediction._fields}
     return Prediction(**arrays)

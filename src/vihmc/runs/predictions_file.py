@@ -23,10 +23,11 @@ from vihmc.data.input_file import find_inputs
 from vihmc.data.problem import Problem
 from vihmc.diagnostics.conformal.calibrate import CalibratedBands
 from vihmc.errors import InputError
-from vihmc.predict import Prediction
+from vihmc.predict import Prediction, column_names
+from vihmc.predict import as_table as prediction_table
 from vihmc.runs.calibrate_stored import is_at_training_locations, widen_stored
 from vihmc.runs.files import save_arrays, write_atomically
-from vihmc.runs.stored_run import load
+from vihmc.runs.stored_run import load_run
 
 SUFFIXES = (".csv", ".npz")
 
@@ -45,13 +46,13 @@ def predict_file(
         raise InputError(f"`out` must end in {' or '.join(SUFFIXES)}, got {out}. It is the file for the predictions.")
     if out.exists() and not overwrite:
         raise InputError(f"`out` must be a new file, got {out}, which exists. Replace it with --overwrite.")
-    run, file = load(directory), read_data_file(inputs, "inputs")
+    run, file = load_run(directory), read_data_file(inputs, "inputs")
     places, locations = find_inputs(run.problem, file)
     predicted = run.predict(places, locations=locations, method=method, quantiles=quantiles)
     bands = None
     if locations is None or is_at_training_locations(run.problem, locations):
         bands = widen_stored(run, places, method=method)
-    arrays = {name: value for name, value in predicted._asdict().items() if value is not None}
+    arrays = predicted.arrays()
     if bands is not None:
         arrays |= {"calibrated_low": bands.low, "calibrated_high": bands.high, "is_outside": bands.is_outside}
     try:
@@ -79,7 +80,7 @@ def as_table(
     *,
     bands: CalibratedBands | None = None,
 ) -> pd.DataFrame:
-    """Put predictions into a table: one row per input, or of an operator one row per function and location.
+    """Put predictions of a problem into a table: a row per input, or of an operator a row per function and location.
 
     Args:
         problem: What was learnt.
@@ -89,49 +90,17 @@ def as_table(
         bands: With a guarantee, if the run was calibrated.
     """
     if problem.locations is None:
-        rows, targets = inputs, _names(problem.target_names, np.shape(predicted.mean)[1:], "y")
+        names, where = tuple(inputs.columns), None
     else:
-        where = np.asarray(problem.locations if locations is None else locations)
-        rows, targets = _pairs(problem, len(inputs), where), ("",)
-    values = {
-        f"{target}_{name}" if len(targets) > 1 else name: column
-        for index, target in enumerate(targets)
-        for name, column in _statistics(predicted, len(rows), index, bands).items()
-    }
-    return rows.rename(columns={name: f"input_{name}" for name in values}).assign(**values)
-
-
-def _statistics(
-    predicted: Prediction, num_rows: int, target: int, bands: CalibratedBands | None
-) -> dict[str, np.ndarray]:
-    """Mean, stds and quantiles of one target, a value per row."""
-    columns = {name: getattr(predicted, name) for name in ("mean", "epistemic_std", "total_std")}
-    for prefix, quantiles in (("", predicted.epistemic_quantiles), ("total_", predicted.total_quantiles)):
-        levels = [f"{prefix}q{100 * level:g}" for level in predicted.levels]
-        # Quantiles of new observations may not have been computed.
-        columns |= dict(zip(levels, quantiles, strict=True)) if len(quantiles) else {}
-    if bands is not None:
-        columns |= {"calibrated_low": bands.low, "calibrated_high": bands.high}
-    return {name: np.asarray(values).reshape(num_rows, -1)[:, target] for name, values in columns.items()}
-
-
-def _pairs(problem: Problem, num_functions: int, locations: np.ndarray) -> pd.DataFrame:
-    """A row per function and location, functions first."""
-    names = _names(problem.input_names, locations.shape[1:], "coordinate")
-    pairs = pd.DataFrame(np.tile(locations, (num_functions, 1)), columns=list(names))
-    pairs.insert(0, "function", np.repeat(np.arange(num_functions), len(locations)))
-    return pairs
+        names, where = problem.input_names, np.asarray(problem.locations if locations is None else locations)
+    values = inputs.to_numpy()
+    extra = {} if bands is None else {"calibrated_low": bands.low, "calibrated_high": bands.high}
+    return prediction_table(
+        predicted, values, locations=where, input_names=names, target_names=problem.target_names, extra=extra
+    )
 
 
 def _columns_of(problem: Problem, file: DataFile, places: np.ndarray) -> pd.DataFrame:
     known = problem.input_names or (tuple(file.arrays) if file.is_table else ())
     rows = np.reshape(places, (len(places), -1))
-    return pd.DataFrame(rows, columns=list(_names(known, rows.shape[1:], "x")))
-
-
-def _names(known: tuple[str, ...], shape: tuple[int, ...], default: str) -> tuple[str, ...]:
-    """The known names of columns, or numbered ones."""
-    count = int(np.prod(shape))
-    if len(known) == count:
-        return known
-    return (default,) if count == 1 else tuple(f"{default}[{index}]" for index in range(count))
+    return pd.DataFrame(rows, columns=list(column_names(known, rows.shape[1:], "x")))

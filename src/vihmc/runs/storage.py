@@ -33,8 +33,7 @@ def save_predictions(path: Path, result: RunResult) -> None:
     if result.left_out is not None:
         predictions |= {f"left_out.{VI}": result.left_out.vi, f"left_out.{VIHMC}": result.left_out.vihmc}
     for name, prediction in predictions.items():
-        fields = {field: value for field, value in prediction._asdict().items() if value is not None}
-        arrays |= {f"{name}.{field}": value for field, value in fields.items()}
+        arrays |= {f"{name}.{field}": value for field, value in prediction.arrays().items()}
     save_arrays(path / "predictions.npz", arrays)
     for stage, method in (("hmc", VIHMC), ("reference", HMC)):
         sampled = result.methods[method].sampled if method in result.methods else None

@@ -83,6 +83,13 @@ class Chains:
             names = ("log_density", "acceptance_rate", "is_divergent", "num_gradients")
             object.__setattr__(self, "totals", Totals.of(**{name: getattr(self, name) for name in names}))
 
+    def __repr__(self) -> str:
+        """Sizes, acceptance and divergences."""
+        num_values = max(1, self.num_chains * self.num_draws)
+        acceptance, divergent = self.totals.acceptance_rate.sum() / num_values, int(self.totals.num_divergent.sum())
+        sizes = f"{self.num_chains} chains of {self.num_draws:,} draws of {self.positions.shape[-1]:,} numbers"
+        return f"Chains: {sizes}, acceptance {acceptance:.2f}, {divergent:,} divergent"
+
     @property
     def num_chains(self) -> int:
         """Number of chains."""
@@ -117,6 +124,8 @@ class DrawsState(NamedTuple):
     loop: LoopState
     num_draws: int
     seconds: float
+    is_enough: bool = False
+    """Whether a watch said so."""
 
 
 class ChainJournal(Checkpoints):
@@ -220,16 +229,16 @@ def run_chains(
         journal.append(Chains(stored[:, :count], *statistics, seconds=seconds))
         if on_chunk is not None:
             on_chunk(start + count, StepInfo(*(values[:count] for values in info)))
-        return DrawsState(loop, start + count, now.seconds + seconds)
+        return DrawsState(loop, start + count, now.seconds + seconds, watch.is_enough(start + count))
 
     begin = DrawsState(start_loop(state, tuning.step_size.dtype, step_size=float(tuning.step_size)), 0, 0.0)
-    before = journal.recall("draws", begin)
-    if before is not None and before.num_draws:
+    before = journal.recall("draws", begin) if budget is not None else None
+    if before is not None and before.num_draws and not before.is_enough:
         watch.see(journal.collect().positions)
 
     def is_done(now: DrawsState) -> bool:
-        is_spent = budget is not None and now.seconds >= budget
-        return now.num_draws >= num_draws or is_spent or watch.is_enough(now.num_draws)
+        is_over = budget is not None and (now.seconds >= budget or now.is_enough)
+        return now.num_draws >= num_draws or is_over
 
     run_loop(journal, "draws", begin, is_done=is_done, advance=advance)
     return journal.collect()

@@ -66,7 +66,7 @@ def _curvature_at(posterior: Posterior, subspace: Subspace, theta: Array, *, is_
     prior = jnp.zeros(theta.size).at[:count].set(1 / known.prior_std**2)[subspace.selected]
     rows = data_rows(posterior, theta, jnp.ones_like(theta), max_rows=posterior.targets.size) if is_dense else None
     if rows is not None:
-        selected = rows[:, subspace.selected]
+        selected = rows.values[:, subspace.selected]
         return selected.T @ selected + jnp.diag(prior)
     precision = posterior.precision(theta, posterior.inputs)
     weights = precision if posterior.weights is None else posterior.weights * precision

@@ -39,6 +39,12 @@ class Sampled:
     is_per_chain: bool = False
     """Whether each chain has frozen parameters of its own; draws then are of all parameters."""
 
+    def __repr__(self) -> str:
+        """What was sampled, and how the chains went."""
+        count, total = self.subspace.num_selected, self.subspace.center.shape[0]
+        bad = f"; failed: {', '.join(map(str, self.bad_chains))}" if self.bad_chains else ""
+        return f"Sampled {count:,} of {total:,} parameters and scales\n  {self.chains!r}{bad}"
+
     @property
     def space(self) -> Subspace:
         """What draws are of: the selected parameters, or all."""

@@ -97,6 +97,11 @@ class Captured(NamedTuple):
     shares: Float[np.ndarray, " points"]
     left_out: float
 
+    def __repr__(self) -> str:
+        """The shares in words."""
+        percent = f"mean {100 * self.mean:.1f} %, median {100 * self.median:.1f} %, worst {100 * self.worst:.1f} %"
+        return f"Captured predictive variance at {len(self.shares)} predictions: {percent}"
+
     @property
     def mean(self) -> float:
         """On average."""

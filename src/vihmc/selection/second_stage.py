@@ -39,6 +39,16 @@ class Selected(NamedTuple):
     indices: Int[np.ndarray, " selected"]
     captured: Captured | None
 
+    def __repr__(self) -> str:
+        """How many were selected, and what they capture."""
+        values = np.asarray(self.scores.values, dtype=float)
+        share = 100 * values[self.indices].sum() / values.sum()
+        lines = [
+            f"Selected {len(self.indices):,} of {values.size:,} parameters",
+            f"{share:.1f} % of the first-order variance",
+        ]
+        return "\n  ".join(lines if self.captured is None else [*lines, repr(self.captured)])
+
     def subspace(self, center: Vector) -> Subspace:
         """The selected parameters and all learnt scales, with the other parameters at `center`."""
         scales = np.arange(len(self.scores.values), len(center))

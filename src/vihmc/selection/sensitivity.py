@@ -16,12 +16,13 @@ from jaxtyping import Array, Float, Int
 
 from vihmc.posterior.density import Posterior
 from vihmc.posterior.squared_gradients import estimate_squared_gradients
-from vihmc.types import Inputs, Key, Vector, as_pytree_function
+from vihmc.types import Inputs, Key, Vector, as_pytree_function, readable
 
 _MANY_OUTPUTS = 100_000
 """Above so many outputs, a gradient each takes longer than some hundred passes over all of them."""
 
 
+@readable
 class Scores(NamedTuple):
     """One score per parameter.
 

@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from vihmc.errors import InputError
-from vihmc.types import Key, register_pytree
+from vihmc.types import Key, readable, register_pytree
 
 LEAST_SHARE = 0.02
 """Residual degrees of freedom are taken to be at least this share of the observations."""
@@ -45,6 +45,8 @@ class Likelihood:
         super().__init_subclass__(**settings)
         constants = [name for name in _annotated(cls) if name not in cls.arrays]
         register_pytree(cls, data_fields=list(cls.arrays), meta_fields=constants)
+        if "__repr__" not in cls.__dict__:
+            readable(cls)
 
     @property
     def scale_names(self) -> tuple[str, ...]:

@@ -2,8 +2,9 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from rich.progress import Progress as Bars
 from rich.table import Table
 
 from vihmc.checkpointing import Observer
+from vihmc.diagnostics.watch import Look
 from vihmc.errors import InputError
 from vihmc.fit.result import FitInfo
 from vihmc.runs.directory import is_being_written
@@ -34,6 +36,11 @@ FILE_SECONDS = 1.0
 LINE_SECONDS = 15.0
 
 
+def can_draw_bars(console: Console) -> bool:
+    """Whether bars can be drawn again in place: in a terminal, and in a notebook that has widgets."""
+    return console.is_terminal or (console.is_jupyter and find_spec("ipywidgets") is not None)
+
+
 class StageProgress:
     """One stage: how much of it is done, and at which rate."""
 
@@ -43,6 +50,7 @@ class StageProgress:
         self.acceptance: list[float] = []
         self.divergences: list[int] = []
         self.began = time.monotonic()
+        self.budget: float | None = None
         self._first: tuple[float, int] | None = None
         self._phase = ""
 
@@ -72,14 +80,20 @@ class StageProgress:
 
     @property
     def seconds_left(self) -> float | None:
-        """Time left at this rate."""
-        return None if self.rate is None else (self.total - self.done) / self.rate
+        """Time left at this rate, or of the budget, at most."""
+        if self.rate is None or self._first is None:
+            return None
+        at_this_rate = (self.total - self.done) / self.rate
+        if self.budget is None or self._phase != "draws":
+            return at_this_rate
+        return max(0.0, min(at_this_rate, self.budget - (time.monotonic() - self._first[0])))
 
     def describe(self) -> str:
         """All of it in one line."""
-        parts = [f"{self.done}/{self.total}"]
+        parts = [f"{self.done}/{self.total}" if self.budget is None else f"{self.done}"]
         if self.rate is not None and self.seconds_left is not None and self.done < self.total:
-            parts.append(f"{self.rate:.3g}/s, {clock(self.seconds_left)} left")
+            at_most = "" if self.budget is None else "at most "
+            parts.append(f"{self.rate:.3g}/s, {at_most}{clock(self.seconds_left)} left")
         return ", ".join([*parts, *([self.note] if self.note else [])])
 
     def as_json(self) -> dict[str, Any]:
@@ -105,9 +119,10 @@ class RunObserver(Observer):
                 self._earlier = earlier["stage"] or {}
         title = TextColumn(f"{{task.description:<{TITLE_WIDTH}}}")
         columns = (title, BarColumn(bar_width=10), TextColumn("{task.fields[words]}"))
-        self._bars = Bars(*columns, console=console) if console.is_terminal else None
+        self._bars = Bars(*columns, console=console) if can_draw_bars(console) else None
         self._task: TaskID | None = None
         self._stage: StageProgress | None = None
+        self._look: Look | None = None
         self._last_file = self._last_line = float("-inf")
 
     def __enter__(self) -> "RunObserver":
@@ -125,6 +140,7 @@ class RunObserver(Observer):
     def stage(self, name: str, total: int) -> Iterator[None]:
         """Show a stage from its beginning to its end."""
         self._stage = stage = StageProgress(name, total)
+        self._look = None
         # Until the first report, where an interrupted run had stopped.
         if self._earlier.get("name") == name and isinstance(self._earlier.get("done"), int):
             stage.done = min(self._earlier["done"], total)
@@ -134,6 +150,8 @@ class RunObserver(Observer):
         self._write()
         with super().stage(name, total):
             yield
+        if stage.budget is not None:
+            stage.total = stage.done  # chains may end before
         stage.done = stage.total
         if self._bars is not None and self._task is not None:
             took = f"{stage.total} in {clock(time.monotonic() - stage.began)}"
@@ -158,7 +176,18 @@ class RunObserver(Observer):
         if len(acceptance) > 1:
             spread += f" ({min(acceptance):.2f} to {max(acceptance):.2f})"
         words = f"{len(acceptance)} chains, {spread}, {sum(self._stage.divergences)} divergent"
+        if self._look is not None and phase == "draws":
+            words += f", R-hat {self._look.rhat:.2f} and ESS {self._look.ess:.0f} at the slowest prediction"
         self._update(done, f"warm-up, {words}" if phase == "warmup" else words)
+
+    def on_budget(self, seconds: float) -> None:
+        """Show the time that is left of a budget."""
+        if self._stage is not None:
+            self._stage.budget = seconds
+
+    def on_look(self, look: Look) -> None:
+        """Show how far the predictions of the chains have converged."""
+        self._look = look
 
     def on_direction(self, done: int, total: int) -> None:
         """Show how many Gauss–Newton products of the selection have been computed."""
@@ -210,6 +239,13 @@ class RunObserver(Observer):
                 "updated": datetime.now(UTC).isoformat(timespec="seconds"),
             },
         )
+
+
+def watch(progress: bool | Observer) -> Any:
+    """Show progress on the standard error stream, or be silent; a context that gives the observer."""
+    if isinstance(progress, Observer):
+        return nullcontext(progress)
+    return RunObserver(Console(stderr=True)) if progress else nullcontext(Observer())
 
 
 def read_progress(file: Path) -> dict[str, Any]:

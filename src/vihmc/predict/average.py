@@ -25,57 +25,17 @@ from jaxtyping import Array, Float
 from vihmc.posterior.density import Posterior
 from vihmc.posterior.likelihoods import Likelihood
 from vihmc.posterior.subspace import Subspace
+from vihmc.predict.prediction import BAND_LEVELS, Prediction
 from vihmc.types import Inputs, PredictFn, as_pytree_function
 
-BAND_LEVELS = (0.5, 0.8, 0.95)
-"""Central bands whose widths are reported beside the scores."""
 _MAX_ITERATIONS = 60
 _MAX_DOUBLINGS = 40
 _DRAWS_AT_ONCE = 16
-_MEMORY_MB_ROWS, _MEMORY_MB_LOCATIONS = 8.0, 256.0
 _NUM_SAMPLES = 2000
 """Samples of an observation, at least, from as many draws as there are."""
 _MANY_VALUES, _NUM_FEW = 20_000, 64
 """Of more values than these, the score has samples of a few draws, which leaves it unbiased, and the widths of bands
 are those of some rows."""
-
-
-class Prediction(NamedTuple):
-    """What the posterior says at each input; arrays have the shape of the observations.
-
-    Attributes:
-        mean: Posterior mean; of classes, their probabilities.
-        epistemic_std: Std of what the model expects: what more data would reduce.
-        total_std: Std of a new observation: the above and the noise.
-        levels: Levels of the quantiles.
-        epistemic_quantiles: Quantiles of what the model expects, levels along the first axis.
-        total_quantiles: Quantiles of a new observation, levels along the first axis; none if they were not asked for.
-        log_density: Log predictive density of each observation, if they were given.
-        crps: Continuous ranked probability score of each observation.
-        pit: Predictive distribution function at each observation.
-        widths: Widths of the central bands of :data:`BAND_LEVELS` for a new observation, levels along the first axis;
-            of very many values, those of some rows.
-    """
-
-    mean: np.ndarray
-    epistemic_std: np.ndarray
-    total_std: np.ndarray
-    levels: np.ndarray
-    epistemic_quantiles: np.ndarray
-    total_quantiles: np.ndarray
-    log_density: np.ndarray | None = None
-    crps: np.ndarray | None = None
-    pit: np.ndarray | None = None
-    widths: np.ndarray | None = None
-
-    def transposed(self) -> "Prediction":
-        """Swap the two axes of the model's output in every array."""
-        arrays = {
-            name: np.swapaxes(value, -1, -2)
-            for name, value in self._asdict().items()
-            if value is not None and value.ndim > 1
-        }
-        return self._replace(**arrays)
 
 
 def predict(
@@ -132,37 +92,6 @@ def predict(
         joined("total", axis=1),
         **scored,
     )
-
-
-def predict_posterior(
-    posterior: Posterior,
-    subspace: Subspace,
-    draws: Float[Array | np.ndarray, "draws dim"],
-    inputs: Inputs,
-    *,
-    quantiles: Sequence[float] = (0.025, 0.5, 0.975),
-    locations: Array | None = None,
-    observations: bool = True,
-    truth: Array | np.ndarray | None = None,
-    memory_mb: float | None = None,
-) -> Prediction:
-    """Average a posterior's model over draws of its selected parameters and scales; arguments as for :func:`predict`.
-
-    The fields of an operator are those at `locations`, or at the training locations if none are given.
-    """
-    settings: dict[str, Any] = {
-        "likelihood": posterior.likelihood_of_rows(locations=locations),
-        "log_scales": scales_of(posterior, subspace, draws),
-        "quantiles": quantiles,
-        "observations": observations,
-    }
-    rows = posterior.row_wise(subspace, inputs, locations=locations)
-    # Rows of a table are cheap to come back to, and small chunks stay in the cache; a location runs through the trunk.
-    settings["memory_mb"] = memory_mb or (_MEMORY_MB_LOCATIONS if rows.is_transposed else _MEMORY_MB_ROWS)
-    if not rows.is_transposed:
-        return predict(rows.predict_fn, draws, rows.rows, truth=truth, **settings)
-    flipped = None if truth is None else np.asarray(truth).T
-    return predict(rows.predict_fn, draws, rows.rows, truth=flipped, **settings).transposed()
 
 
 def scales_of(
@@ -259,6 +188,12 @@ def _moments(mixture: Mixture) -> tuple[Array, Array]:
     likelihood = mixture.likelihood
     variance = _over_draws(mixture, likelihood.variance)
     return _over_draws(mixture, likelihood.mean), jnp.mean(variance, axis=0)
+
+
+@jax.jit
+def expected_values(mixture: Mixture) -> Array:
+    """Expected observation of every draw."""
+    return _over_draws(mixture, mixture.likelihood.mean)
 
 
 @partial(jax.jit, static_argnums=2)
