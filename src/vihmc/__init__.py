@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     )
     from vihmc.posterior.operator import OperatorPosterior
     from vihmc.posterior.priors import Prior
+    from vihmc.posterior.shared import Shared
     from vihmc.posterior.subspace import Subspace
     from vihmc.predict import Prediction
     from vihmc.runs.stored_run import StoredRun, load
@@ -56,6 +57,7 @@ _HOMES = {
     "Prior": "posterior.priors",
     "SamplerConfig": "config.method",
     "SelectionConfig": "config.method",
+    "Shared": "posterior.shared",
     "StoredRun": "runs.stored_run",
     "StudentT": "posterior.likelihoods",
     "Subspace": "posterior.subspace",
@@ -89,6 +91,7 @@ __all__ = [
     "Prior",
     "SamplerConfig",
     "SelectionConfig",
+    "Shared",
     "StoredRun",
     "StudentT",
     "Subspace",

@@ -189,12 +189,13 @@ class Gaussian(Likelihood):
     Attributes:
         noise_std: Known standard deviation: one number, one per output, or one per observation (of the shape of the
             targets). None to learn it.
-        per_output: Whether every output has a learnt noise of its own.
+        per_output: Whether every entry of the last axis has a learnt noise of its own; if not given, in a table but
+            not in fields, whose targets have more than two axes.
         medians: Of the hyperprior of each learnt noise; the std of the targets if not given.
     """
 
     noise_std: Any = None
-    per_output: bool = True
+    per_output: bool | None = None
     medians: Any = None
 
     arrays: ClassVar[tuple[str, ...]] = ("noise_std", "medians")
@@ -217,7 +218,8 @@ class Gaussian(Likelihood):
         _check_shapes(targets, outputs)
         if self.noise_std is not None:
             return replace(self, noise_std=_check_noise(self.noise_std, targets))
-        many = self.per_output and targets.ndim > 1 and targets.shape[-1] > 1
+        is_asked = targets.ndim == 2 if self.per_output is None else self.per_output
+        many = is_asked and targets.ndim > 1 and targets.shape[-1] > 1
         medians = _spread_of(targets, per_output=many) if self.medians is None else np.atleast_1d(self.medians)
         return replace(self, medians=jnp.asarray(medians, targets.dtype))
 
