@@ -12,6 +12,7 @@ import pytest
 
 import vihmc
 from vihmc import InputError, MethodConfig, Posterior, SamplerConfig, VIConfig
+from vihmc.frameworks.adapt import to_module
 
 pytestmark = pytest.mark.frameworks
 
@@ -237,6 +238,148 @@ def test_haiku_refuses_what_is_random(hk):
 
     with pytest.raises(InputError, match="got the random layer in or after 'before'"):
         Posterior.of(hk.transform(network), X, Y)
+
+
+# ---- PyTorch
+
+
+@pytest.fixture
+def torch():
+    found = pytest.importorskip("torch")
+    found.manual_seed(0)
+    return found
+
+
+def torch_mlp(torch):
+    return torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1))
+
+
+def outputs_of(torch, module, *inputs):
+    with torch.no_grad():
+        return module(*(torch.from_numpy(np.array(one)) for one in inputs)).numpy()
+
+
+def test_torch(torch):
+    module = torch_mlp(torch)
+    posterior = Posterior.of(module, X, Y)
+    np.testing.assert_allclose(at_own_weights(posterior, X), outputs_of(torch, module, X), atol=1e-5)
+    assert posterior.layout.leaf_names == ("0.bias", "0.weight", "2.bias", "2.weight")
+    result = short_run(posterior, X)
+    theta = result.sampled.space.embed(jnp.asarray(result.sampled.draws[3]))
+    drawn = result.to_torch(3)
+    assert isinstance(drawn, torch.nn.Module)
+    assert all(parameter.requires_grad for parameter in drawn.parameters())
+    np.testing.assert_allclose(outputs_of(torch, drawn, X), posterior.predict(theta, X), atol=1e-5)
+    with pytest.raises(InputError, match="`model` must have been a torch module, got MLP"):
+        to_module(vihmc.MLP((3, 4, 1)), {}, framework="torch")
+
+
+def test_pretrained_torch(torch):
+    module = torch_mlp(torch)
+    optimizer, (x, y) = torch.optim.Adam(module.parameters(), 0.01), map(torch.from_numpy, (X, Y))
+    for _ in range(300):
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(module(x), y).backward()
+        optimizer.step()
+    posterior = Posterior.of(module, X, Y, prior=vihmc.Prior(mean="model"))
+    np.testing.assert_allclose(at_own_weights(posterior, X), outputs_of(torch, module, X), atol=1e-5)
+    np.testing.assert_array_equal(posterior.prior.mean, posterior.initial)
+    result = short_run(posterior, X)
+    assert np.mean((result.predict(X).mean - Y) ** 2) < 0.1
+
+
+def test_torch_in_evaluation_mode(torch):
+    layers = [torch.nn.Linear(3, 8), torch.nn.BatchNorm1d(8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 1)]
+    module = torch.nn.Sequential(*layers)
+    module(torch.from_numpy(X))  # moves the running statistics
+    with pytest.warns(UserWarning, match=r"1 \(BatchNorm1d\), 2 \(Dropout\). Running statistics stay as they are"):
+        posterior = Posterior.of(module, X, Y)
+    assert module.training, "the module itself stays as it is"
+    np.testing.assert_allclose(at_own_weights(posterior, X), outputs_of(torch, module.eval(), X), atol=1e-5)
+
+
+def test_torch_refuses_what_is_random(torch):
+    class Noise(torch.nn.Module):
+        def forward(self, x):
+            return x + torch.randn_like(x)
+
+    with pytest.raises(InputError, match="got the random layer '1'"):
+        Posterior.of(torch.nn.Sequential(torch.nn.Linear(3, 1), Noise()), X, Y)
+
+
+def test_a_convolutional_network_on_fields(torch):
+    module = torch.nn.Sequential(
+        torch.nn.Conv2d(1, 4, 3, padding=1), torch.nn.Tanh(), torch.nn.Conv2d(4, 1, 3, padding=1)
+    )
+    posterior = Posterior.of(module, FIELDS, 0.5 * FIELDS)
+    np.testing.assert_allclose(at_own_weights(posterior, FIELDS), outputs_of(torch, module, FIELDS), atol=1e-5)
+    result = short_run(posterior, FIELDS)
+    assert result.predict(np.ones((2, 1, 12, 12))).mean.shape == (2, 1, 12, 12), "another resolution"
+
+
+def test_the_fno_of_neuraloperator(torch):
+    models = pytest.importorskip("neuralop.models")
+    module = models.FNO(n_modes=(4, 4), in_channels=1, out_channels=1, hidden_channels=4, n_layers=1)
+    posterior = Posterior.of(module, FIELDS, 0.5 * FIELDS)
+    assert any(name.endswith(".imag") for name in posterior.layout.names)
+    np.testing.assert_allclose(at_own_weights(posterior, FIELDS), outputs_of(torch, module, FIELDS), atol=1e-5)
+    result = short_run(posterior, FIELDS)
+    theta = result.sampled.space.embed(jnp.asarray(result.sampled.draws[3]))
+    expected = posterior.predict(theta, FIELDS)
+    np.testing.assert_allclose(outputs_of(torch, result.to_torch(3), FIELDS), expected, atol=1e-5)
+
+
+def untranslatable(torch):
+    class Network(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.randn(3, 4) + 1j * torch.randn(3, 4))
+            self.last = torch.nn.Linear(4, 1)
+
+        def forward(self, x):
+            hidden = (x.to(self.weight.dtype) @ self.weight).real
+            # A condition on values, which no compiler can follow.
+            return self.last(torch.tanh(hidden) if bool(x.sum() < 1e9) else hidden)
+
+    return Network()
+
+
+def test_what_torchax_cannot_translate_is_called(torch):
+    module = untranslatable(torch)
+    with pytest.warns(UserWarning, match="is called from JAX, which is many times slower than a compiled model"):
+        posterior = Posterior.of(module, X, Y)
+    np.testing.assert_allclose(at_own_weights(posterior, X), outputs_of(torch, module, X), atol=1e-5)
+    theta = posterior.with_initial_scales(posterior.initial)
+
+    def same(params, inputs):  # the same network in JAX
+        return jnp.tanh((inputs @ params["weight"]).real) @ params["last.weight"].T + params["last.bias"]
+
+    plain = Posterior.of(same, posterior.layout.unravel(theta), X, Y)
+    tangent = jnp.linspace(-1, 1, posterior.dim)
+    for question in (
+        lambda one: one.log_density(theta),
+        lambda one: jax.grad(one.log_density)(theta),
+        lambda one: jax.jit(jax.vmap(jax.grad(one.log_density)))(jnp.stack([theta, theta + 0.1])),
+        lambda one: one.gauss_newton_product(theta, tangent),
+        lambda one: one.sum_squared_gradients(theta, one.inputs),
+    ):
+        np.testing.assert_allclose(question(posterior), question(plain), rtol=2e-4, atol=2e-3)
+    short_run(posterior, X)
+
+
+def test_inputs_of_torch_by_name_and_by_position(torch):
+    class Network(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.one, self.two = torch.nn.Linear(2, 1), torch.nn.Linear(1, 1)
+
+        def forward(self, left, right):
+            return self.one(left) * self.two(right)
+
+    module = Network()
+    expected = outputs_of(torch, module, X[:, :2], X[:, 2:])
+    for inputs in ({"left": X[:, :2], "right": X[:, 2:]}, (X[:, :2], X[:, 2:])):
+        np.testing.assert_allclose(at_own_weights(Posterior.of(module, inputs, Y), inputs), expected, atol=1e-5)
 
 
 # ---- several inputs

@@ -34,11 +34,10 @@ def adapt(module: Any, params: Params | None, inputs: Inputs) -> Adapted:
     if not own:
         raise InputError("`model` must have parameters, got a module without any.")
     buffers = {name: as_jax(value) for name, value in evaluated.named_buffers()}
-    expected = _check_not_random(evaluated, inputs)
-    reason = _why_not_torchax(evaluated, own, buffers, inputs, expected)
-    if reason is None:
-        model = FrameworkModel("torch", Constants((evaluated, buffers)), _run, _rebuild)
-    else:
+    expected = _check_not_random(copy.deepcopy(evaluated), inputs)
+    model = FrameworkModel("torch", Constants((evaluated, buffers)), _run, _rebuild)
+    reason = _why_not_torchax(model, own, inputs, expected)
+    if reason is not None:
         warnings.warn(
             f"`model` runs in PyTorch and is called from JAX, which is many times slower than a compiled model: "
             f"{reason}.",
@@ -57,7 +56,9 @@ def _run(constants: tuple, params: Params, inputs: Inputs) -> Array:
     import torchax
     from torchax import interop
 
-    module, buffers = constants
+    # Modules may keep what they compute, such as a grid; here that would be a value inside of a program.
+    module, buffers = copy.deepcopy(constants[0]), constants[1]
+    inputs = jax.tree.map(jnp.asarray, inputs)
     with torchax.default_env(), _plain_einsum():
         state, given = interop.torch_view({**params, **buffers}), interop.torch_view(inputs)
         outputs = call(
@@ -95,13 +96,13 @@ def _plain_einsum() -> Iterator[None]:
         plugins.use_opt_einsum()
 
 
-def _why_not_torchax(module: Any, params: Params, buffers: Params, inputs: Inputs, expected: np.ndarray) -> str | None:
+def _why_not_torchax(model: FrameworkModel, params: Params, inputs: Inputs, expected: np.ndarray) -> str | None:
     try:
         import torchax  # noqa: F401
     except Exception as error:
         return f"torchax cannot be imported ({_first_line(error)}); vihmc[torch] installs a version that can"
     try:
-        found = np.asarray(jax.jit(_run, static_argnums=0)(Constants((module, buffers)), params, inputs))
+        found = np.asarray(jax.jit(model.apply)(params, inputs))
     except Exception as error:
         return f"torchax cannot translate it ({type(error).__name__}: {_first_line(error)})"
     scale = np.max(np.abs(expected), initial=1e-30)

@@ -6,6 +6,7 @@ by `torch.func.jvp` and `torch.func.vjp`. Both are linear primitives, each the t
 Gauss–Newton products work. Chains run one after the other, and nothing is compiled with the rest.
 """
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -76,7 +77,10 @@ def _on_host(kind: str, callback: CallbackModule, structure: Any, dtype: Any, *a
     value = lambda params: callback.value(params, inputs)
     if kind == "push":
         tangents = dict(zip(sorted(params), others, strict=True))
-        return torch.func.jvp(value, (params,), (tangents,))[1].detach().numpy().astype(dtype)
+        with warnings.catch_warnings():
+            # On its first use PyTorch compiles something in a way that it calls deprecated itself.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            return torch.func.jvp(value, (params,), (tangents,))[1].detach().numpy().astype(dtype)
     (gradient,) = torch.func.vjp(value, params)[1](others[0])
     # PyTorch's gradient of a complex number is the conjugate of JAX's.
     return [gradient[name].detach().conj().resolve_conj().numpy().astype(_wide(gradient[name], dtype))
