@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from vihmc.errors import InputError
     from vihmc.models.deeponet import DeepONet
     from vihmc.models.features import PeriodicFeatures
+    from vihmc.models.fno import FNO
     from vihmc.models.mlp import MLP
     from vihmc.pipeline import Inference, infer
     from vihmc.posterior.density import Posterior
@@ -39,6 +40,7 @@ _HOMES = {
     "Bernoulli": "posterior.likelihoods",
     "Categorical": "posterior.likelihoods",
     "DeepONet": "models.deeponet",
+    "FNO": "models.fno",
     "Gaussian": "posterior.likelihoods",
     "GaussianWithScale": "posterior.likelihoods",
     "Inference": "pipeline",
@@ -70,6 +72,7 @@ _HOMES = {
 _STAGES = ("diagnostics", "fit", "predict", "samplers", "selection")
 
 __all__ = [
+    "FNO",
     "MLP",
     "Bernoulli",
     "Categorical",

@@ -1,0 +1,104 @@
+"""The Fourier neural operator against what it does to single waves, and on grids of several resolutions."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import vihmc
+from vihmc import FNO, InputError, MethodConfig, OperatorPosterior, SamplerConfig, SelectionConfig, VIConfig
+
+
+def test_a_layer_multiplies_the_amplitudes_of_waves(x64):
+    model = FNO(modes=(4,), width=1, num_layers=1)
+    points = np.arange(16) / 16
+    weight = np.zeros((4, 1, 1), complex)
+    weight[2] = 2 * np.exp(0.7j)
+    hidden = (3 * np.cos(2 * np.pi * 2 * points) + np.cos(2 * np.pi * 5 * points))[None, :, None]
+    found = model._convolve(jnp.asarray(weight), jnp.asarray(hidden))
+    np.testing.assert_allclose(found[0, :, 0], 6 * np.cos(2 * np.pi * 2 * points + 0.7), atol=1e-12)
+
+
+def test_a_layer_knows_the_direction_of_waves(x64):
+    model = FNO(modes=(3, 3), width=1, num_layers=1)
+    first, second = np.meshgrid(np.arange(8) / 8, np.arange(10) / 10, indexing="ij")
+    weight = np.zeros((6, 3, 1, 1), complex)
+    weight[-1, 2] = 1.0  # wave number -1 along the first axis, 2 along the second
+    up, down = (np.cos(2 * np.pi * (2 * second + sign * first)) for sign in (1, -1))
+    found = model._convolve(jnp.asarray(weight), jnp.asarray((up + 5 * down)[None, ..., None]))
+    np.testing.assert_allclose(found[0, ..., 0], 5 * down, atol=1e-12)
+
+
+@pytest.mark.parametrize(("modes", "grids"), [((3,), ((8,), (24,))), ((2, 2), ((6, 8), (12, 16)))])
+def test_a_finer_grid_has_the_same_field(x64, modes, grids):
+    # One layer: waves of the input stay below the modes, so nothing is lost on the coarse grid.
+    model = FNO(modes=modes, width=4, num_layers=1, num_outputs=2)
+    params = jax.tree.map(
+        lambda leaf: leaf.astype(complex if jnp.iscomplexobj(leaf) else float), model.init(jax.random.key(0))
+    )
+    params["lift"]["weight"] = params["lift"]["weight"].at[1:].set(0)  # coordinates are no waves
+
+    def field(grid):
+        axes = np.meshgrid(*(np.arange(length) / length for length in grid), indexing="ij")
+        return sum(np.sin(2 * np.pi * axis + number) for number, axis in enumerate(axes))[None, ..., None]
+
+    coarse, fine = (model.apply(params, jnp.asarray(field(grid))) for grid in grids)
+    assert coarse.shape == (1, *grids[0], 2)
+    every = tuple(slice(None, None, b // a) for a, b in zip(*grids, strict=True))
+    np.testing.assert_allclose(coarse, fine[:, *every], atol=1e-12)
+
+
+def test_spectral_weights_are_pairs_of_parameters():
+    model = FNO(modes=(2, 3), width=4, num_layers=2)
+    layout = vihmc.ParamLayout.of(model.init(jax.random.key(0)))
+    assert layout.leaf_sizes[layout.leaf_names.index("layers.1.spectral")] == 2 * 4 * 3 * 4 * 4
+    assert hash(model) == hash(FNO(modes=(2, 3), width=4, num_layers=2))
+    assert FNO(modes=(2,), width=2, padding=0.25).apply(
+        FNO(modes=(2,), width=2).init(jax.random.key(0)), jnp.ones((3, 8, 1))
+    ).shape == (3, 8, 1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"modes": ()}, "`modes` must be a positive integer for each dimension"),
+        ({"modes": (2,), "width": 0}, "`width` must be a positive integer, got 0"),
+        ({"modes": (2,), "activation": "gelo"}, "`activation` must be one of .* got 'gelo'"),
+        ({"modes": (2,), "padding": -0.5}, "`padding` must be a share"),
+    ],
+)
+def test_wrong_sizes_are_one_sentence(settings, sentence):
+    with pytest.raises(InputError, match=sentence):
+        FNO(**settings)
+
+
+def test_a_grid_must_have_the_modes():
+    with pytest.raises(InputError, match=r"each of at least twice the `modes` \(5,\), got a grid \(8,\)"):
+        FNO(modes=(5,)).apply({}, jnp.ones((2, 8, 1)))
+
+
+@pytest.mark.slow
+def test_the_method_learns_the_heat_equation():
+    """Fields after a while of diffusion: the second wave has gone down to a quarter, the first to 0.7."""
+    rng = np.random.default_rng(0)
+
+    def fields(amplitudes, length):
+        points = np.arange(length) / length
+        waves = np.stack([np.sin(2 * np.pi * k * points) for k in (1, 2)])
+        return (amplitudes @ waves)[..., None], (amplitudes * [0.7, 0.25] @ waves)[..., None]
+
+    inputs, targets = fields(rng.normal(size=(40, 2)), 16)
+    targets = targets + 0.01 * rng.normal(size=targets.shape)
+    posterior = OperatorPosterior.of(FNO(modes=(3,), width=4, num_layers=2), inputs, targets)
+    config = MethodConfig(
+        vi=VIConfig(map_steps=2000, num_bound_samples=8),
+        selection=SelectionConfig(count=40),
+        hmc=SamplerConfig(num_chains=2, num_warmup=100, num_draws=50, num_integration_steps=10),
+    )
+    result = vihmc.infer(posterior, config)
+    for length in (16, 32):
+        new, truth = fields(rng.normal(size=(20, 2)), length)
+        prediction = result.predict(new)
+        assert prediction.mean.shape == truth.shape
+        assert np.linalg.norm(prediction.mean - truth) < 0.1 * np.linalg.norm(truth)
+    assert result.captured_at(inputs[:2]).mean > 0
