@@ -23,6 +23,7 @@ ROOMS = [
     {"fit", "selection", "samplers", "predict"},
     {"diagnostics"},
     {"pipeline"},
+    {"sklearn"},
     {"data"},
     {"runs"},
     {"report"},

@@ -19,7 +19,7 @@ from jaxtyping import Array
 
 from vihmc.errors import InputError
 from vihmc.frameworks.adapted import Adapted, Constants, FrameworkModel, call, refuse_random, tell_evaluation_mode
-from vihmc.frameworks.torch_callback import CallbackModule
+from vihmc.frameworks.torch_callback import CallbackModule, as_tensors
 from vihmc.types import Inputs, Params
 
 _TOLERANCE = 1e-4
@@ -131,7 +131,8 @@ def _check_not_random(module: Any, inputs: Inputs) -> np.ndarray:
     for name, layer in module.named_modules():
         hook = lambda layer, args, out, name=name: seen[-1].setdefault(name, out) if torch.is_tensor(out) else None
         handles.append(layer.register_forward_hook(lambda *given, hook=hook: (hook(*given), None)[1]))
-    tensors = jax.tree.map(lambda leaf: torch.from_numpy(np.array(leaf)), inputs)
+    leaves, structure = jax.tree.flatten(inputs)
+    tensors = jax.tree.unflatten(structure, as_tensors(leaves, module))
     with torch.no_grad():
         first = call(module.forward, tensors)
         earlier, seen[-1] = seen[-1], {}

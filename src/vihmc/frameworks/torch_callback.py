@@ -59,9 +59,9 @@ def _structure(params: Params, inputs: Inputs) -> Any:
     return jax.tree.structure((params, inputs))
 
 
-def _tensors(arrays: Any, callback: CallbackModule) -> list[torch.Tensor]:
-    # In the precision of the module, whatever JAX computes in.
-    real = next(iter(callback.module.parameters())).dtype.to_real()
+def as_tensors(arrays: Any, module: torch.nn.Module) -> list[torch.Tensor]:
+    """Arrays as tensors in the precision of a module, whatever JAX computes in."""
+    real = next(iter(module.parameters())).dtype.to_real()
     return [
         torch.from_numpy(np.array(array)).to(real.to_complex() if np.iscomplexobj(array) else real) for array in arrays
     ]
@@ -69,8 +69,8 @@ def _tensors(arrays: Any, callback: CallbackModule) -> list[torch.Tensor]:
 
 def _on_host(kind: str, callback: CallbackModule, structure: Any, dtype: Any, *arrays: Any) -> Any:
     count = structure.num_leaves
-    params, inputs = jax.tree.unflatten(structure, _tensors(arrays[:count], callback))
-    others = _tensors(arrays[count:], callback)
+    params, inputs = jax.tree.unflatten(structure, as_tensors(arrays[:count], callback.module))
+    others = as_tensors(arrays[count:], callback.module)
     with torch.no_grad():
         if kind == "value":
             return callback.value(params, inputs).numpy().astype(dtype)
@@ -100,7 +100,9 @@ def _shape_of(*arrays: Any, callback: CallbackModule, structure: Any) -> Any:
         torch.zeros(array.shape, dtype=torch.float32 if not jnp.iscomplexobj(array) else torch.complex64)
         for array in arrays[: structure.num_leaves]
     ]
-    params, inputs = jax.tree.unflatten(structure, _tensors([one.numpy() for one in inputs_and_params], callback))
+    params, inputs = jax.tree.unflatten(
+        structure, as_tensors([one.numpy() for one in inputs_and_params], callback.module)
+    )
     with torch.no_grad():
         shape = tuple(callback.value(params, inputs).shape)
     real = [array.dtype for array in arrays if jnp.issubdtype(array.dtype, jnp.floating)]
