@@ -96,13 +96,8 @@ _pull.multiple_results = True
 
 
 def _shape_of(*arrays: Any, callback: CallbackModule, structure: Any) -> Any:
-    inputs_and_params = [
-        torch.zeros(array.shape, dtype=torch.float32 if not jnp.iscomplexobj(array) else torch.complex64)
-        for array in arrays[: structure.num_leaves]
-    ]
-    params, inputs = jax.tree.unflatten(
-        structure, as_tensors([one.numpy() for one in inputs_and_params], callback.module)
-    )
+    zeros = [np.zeros(array.shape, array.dtype) for array in arrays[: structure.num_leaves]]
+    params, inputs = jax.tree.unflatten(structure, as_tensors(zeros, callback.module))
     with torch.no_grad():
         shape = tuple(callback.value(params, inputs).shape)
     real = [array.dtype for array in arrays if jnp.issubdtype(array.dtype, jnp.floating)]
