@@ -6,6 +6,7 @@ python benchmarks/torch_speed.py
 import json
 import time
 import warnings
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -20,16 +21,16 @@ RESULTS = Path(__file__).parent / "results"
 NUM_ROUNDS, NUM_CALLS = 20, 50
 
 
-def seconds(functions, theta):
+def seconds(functions):
     """Least time of a call of each, measured in turns."""
     best = dict.fromkeys(functions, np.inf)
     for gradient in functions.values():
-        gradient(theta).block_until_ready()
+        gradient().block_until_ready()
     for _ in range(NUM_ROUNDS):
         for name, gradient in functions.items():
             begin = time.perf_counter()
             for _ in range(NUM_CALLS):
-                gradient(theta).block_until_ready()
+                gradient().block_until_ready()
             best[name] = min(best[name], (time.perf_counter() - begin) / NUM_CALLS)
     return best
 
@@ -52,13 +53,10 @@ def main():
         called = vihmc.Posterior.of(module, x, y, **scales)
     at = {"torchax": through.initial, "jax": plain.layout.ravel(params), "callback": through.initial}
     gradients = {"torchax": through, "jax": plain, "callback": called}
-    compiled = {
-        name: (lambda _, run=jax.jit(jax.grad(one.log_density)), theta=at[name]: run(theta))
-        for name, one in gradients.items()
-    }
+    compiled = {name: partial(jax.jit(jax.grad(one.log_density)), at[name]) for name, one in gradients.items()}
     densities = [float(one.log_density(at[name])) for name, one in gradients.items()]
     np.testing.assert_allclose(densities, densities[0], rtol=1e-5)
-    found = seconds(compiled, None)
+    found = seconds(compiled)
     result = {f"{name}_us": round(1e6 * value, 1) for name, value in found.items()} | {
         "torchax_to_jax": round(found["torchax"] / found["jax"], 3),
         "callback_to_jax": round(found["callback"] / found["jax"], 1),
