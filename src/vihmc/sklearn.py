@@ -5,6 +5,7 @@ nothing. All is computed in 64-bit floats, whatever JAX is set to.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -47,14 +48,15 @@ class _Estimator(BaseEstimator):
         model = MLP((x.shape[1], *self.hidden, num_outputs)) if self.model is None else self.model
         with jax.enable_x64(True):
             posterior = Posterior.of(model, self._standardise(x), targets, likelihood=likelihood)
-            self.result_ = infer(posterior, config)
+            self.result_ = _in_numpy(infer(posterior, config))
 
     def _standardise(self, x: np.ndarray) -> np.ndarray:
         return (x - self._input_mean) / self._input_std
 
     def _predict(self, x: Any, **settings: Any) -> Prediction:
+        rows = self._checked(x)
         with jax.enable_x64(True):
-            return self.result_.predict(self._checked(x), **settings)
+            return self.result_.predict(rows, **settings)
 
     def _checked(self, x: Any) -> np.ndarray:
         check_is_fitted(self, "result_")
@@ -164,6 +166,15 @@ class VIHMCClassifier(ClassifierMixin, _Estimator):
     def predict(self, X: Any) -> np.ndarray:
         """The most probable class."""
         return self.classes_[np.argmax(self.predict_proba(X), axis=1)]
+
+
+def _in_numpy(result: Inference) -> Inference:
+    """The same in arrays that keep their precision where JAX is set to 32 bits, also when they are stored."""
+    sampled = result.sampled
+    subspace = jax.tree.map(np.asarray, sampled.subspace)
+    return replace(
+        result, posterior=jax.tree.map(np.asarray, result.posterior), sampled=replace(sampled, subspace=subspace)
+    )
 
 
 def _positive(std: np.ndarray) -> np.ndarray:
