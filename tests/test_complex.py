@@ -83,6 +83,7 @@ def test_the_density_is_that_of_the_real_features(x64, data):
     np.testing.assert_allclose(product, features.T @ features @ np.arange(4.0) / 0.04, rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_draws_have_the_moments_of_the_closed_form(data):
     posterior = complex_posterior(data, prior_std=1.0, noise_std=0.2)
     config = MethodConfig(

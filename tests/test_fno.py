@@ -15,7 +15,7 @@ def test_a_layer_multiplies_the_amplitudes_of_waves(x64):
     weight = np.zeros((4, 1, 1), complex)
     weight[2] = 2 * np.exp(0.7j)
     hidden = (3 * np.cos(2 * np.pi * 2 * points) + np.cos(2 * np.pi * 5 * points))[None, :, None]
-    found = model._convolve(jnp.asarray(weight), jnp.asarray(hidden))
+    found = jax.jit(model._convolve)(jnp.asarray(weight), jnp.asarray(hidden))
     np.testing.assert_allclose(found[0, :, 0], 6 * np.cos(2 * np.pi * 2 * points + 0.7), atol=1e-12)
 
 
@@ -25,14 +25,14 @@ def test_a_layer_knows_the_direction_of_waves(x64):
     weight = np.zeros((6, 3, 1, 1), complex)
     weight[-1, 2] = 1.0  # wave number -1 along the first axis, 2 along the second
     up, down = (np.cos(2 * np.pi * (2 * second + sign * first)) for sign in (1, -1))
-    found = model._convolve(jnp.asarray(weight), jnp.asarray((up + 5 * down)[None, ..., None]))
+    found = jax.jit(model._convolve)(jnp.asarray(weight), jnp.asarray((up + 5 * down)[None, ..., None]))
     np.testing.assert_allclose(found[0, ..., 0], 5 * down, atol=1e-12)
 
 
-@pytest.mark.parametrize(("modes", "grids"), [((3,), ((8,), (24,))), ((2, 2), ((6, 8), (12, 16)))])
-def test_a_finer_grid_has_the_same_field(x64, modes, grids):
+def test_a_finer_grid_has_the_same_field(x64):
+    grids = ((6, 8), (12, 16))
     # One layer: waves of the input stay below the modes, so nothing is lost on the coarse grid.
-    model = FNO(modes=modes, width=4, num_layers=1, num_outputs=2)
+    model = FNO(modes=(2, 2), width=4, num_layers=1, num_outputs=2)
     params = jax.tree.map(
         lambda leaf: leaf.astype(complex if jnp.iscomplexobj(leaf) else float), model.init(jax.random.key(0))
     )
@@ -42,7 +42,7 @@ def test_a_finer_grid_has_the_same_field(x64, modes, grids):
         axes = np.meshgrid(*(np.arange(length) / length for length in grid), indexing="ij")
         return sum(np.sin(2 * np.pi * axis + number) for number, axis in enumerate(axes))[None, ..., None]
 
-    coarse, fine = (model.apply(params, jnp.asarray(field(grid))) for grid in grids)
+    coarse, fine = (jax.jit(model.apply)(params, jnp.asarray(field(grid))) for grid in grids)
     assert coarse.shape == (1, *grids[0], 2)
     every = tuple(slice(None, None, b // a) for a, b in zip(*grids, strict=True))
     np.testing.assert_allclose(coarse, fine[:, *every], atol=1e-12)
@@ -50,12 +50,15 @@ def test_a_finer_grid_has_the_same_field(x64, modes, grids):
 
 def test_spectral_weights_are_pairs_of_parameters():
     model = FNO(modes=(2, 3), width=4, num_layers=2)
-    layout = vihmc.ParamLayout.of(model.init(jax.random.key(0)))
+    layout = vihmc.ParamLayout.of(jax.eval_shape(model.init, jax.random.key(0)))
     assert layout.leaf_sizes[layout.leaf_names.index("layers.1.spectral")] == 2 * 4 * 3 * 4 * 4
     assert hash(model) == hash(FNO(modes=(2, 3), width=4, num_layers=2))
-    assert FNO(modes=(2,), width=2, padding=0.25).apply(
-        FNO(modes=(2,), width=2).init(jax.random.key(0)), jnp.ones((3, 8, 1))
-    ).shape == (3, 8, 1)
+
+
+def test_padding_leaves_the_shape():
+    model = FNO(modes=(2,), width=2, padding=0.25)
+    params = jax.eval_shape(model.init, jax.random.key(0))
+    assert jax.eval_shape(model.apply, params, jnp.ones((3, 8, 1))).shape == (3, 8, 1)
 
 
 @pytest.mark.parametrize(
