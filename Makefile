@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet
 
-.PHONY: demo test test-slow test-statistics check lint types benchmark clean
+.PHONY: demo test test-slow test-statistics test-frameworks check lint types benchmark clean
 
 demo: $(VENV)/.installed ## run sine_small as published and print Table 1 beside ours
 	$(BIN)/vihmc run sine_small --preset paper
@@ -18,7 +18,10 @@ test-slow: $(VENV)/.installed-dev ## run the tests that take half a minute and m
 test-statistics: $(VENV)/.installed-dev ## run calibration, agreement with another engine, and negative controls
 	$(BIN)/python -m pytest -n 2 -m statistics
 
-check: lint types test test-slow test-statistics ## what CI runs
+test-frameworks: $(VENV)/.installed-frameworks ## run models of other libraries, and the guides
+	$(BIN)/python -m pytest -n 2 -m frameworks
+
+check: lint types test test-slow test-statistics test-frameworks ## what CI runs
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
@@ -45,6 +48,14 @@ $(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/python
 $(VENV)/.installed-dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(INSTALL) -e '.[dev]'
 	touch $@ $(VENV)/.installed
+
+# PyTorch comes first, in the version that all that follows has to live with: others ask for any, and get a larger one.
+$(VENV)/.installed-frameworks: $(VENV)/.installed-dev
+	$(INSTALL) torch
+	$(INSTALL) -e '.[dev,equinox,flax,haiku,sklearn,torch]'
+	$(INSTALL) --no-deps neuraloperator
+	$(INSTALL) requests tensorly tensorly-torch
+	touch $@
 
 clean:
 	rm -rf $(VENV) build dist

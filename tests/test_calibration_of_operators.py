@@ -1,12 +1,10 @@
 """Simulated data of an operator must reach its likelihood."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from vihmc.diagnostics.calibration import simulate
-from vihmc.errors import InputError
 from vihmc.models.deeponet import DeepONet
 from vihmc.models.mlp import MLP
 from vihmc.posterior.operator import OperatorPosterior
@@ -34,8 +32,3 @@ def test_simulated_fields_are_those_that_the_likelihood_reads(x64, weights):
     # The noise of the simulation has the likelihood's own size: a misfit of about half a unit per observed value.
     assert abs(misfit(new.targets) / (-0.5 * count.sum()) - 1) < 5 * np.sqrt(2 / np.sum(count > 0)) * count.max()
     assert abs(difference) > 10  # with the old fields it would be zero
-
-
-def test_a_posterior_of_an_operator_says_how_to_build_it():
-    with pytest.raises(InputError, match=r"must be built with OperatorPosterior.on_pairs"):
-        OperatorPosterior.of(lambda params, x: x, {"w": jnp.zeros(1)}, np.zeros((2, 1)), np.zeros((2, 1)))

@@ -78,6 +78,24 @@ CONTROLS = {
         "return self._log_likelihood(position, _misfit(position, self))",
         ("test_operator.py::test_a_restricted_density_is_that_of_the_whole_with_the_rest_frozen",),
     ),
+    "imaginary parts of the wrong sign": Control(
+        "posterior/layout.py",
+        "piece = jax.lax.complex(real, imag)",
+        "piece = jax.lax.complex(real, -imag)",
+        ("test_complex.py::test_the_density_is_that_of_the_real_features",),
+    ),
+    "waves of negative number taken for others": Control(
+        "models/fno.py",
+        "jnp.concatenate([jnp.arange(count), jnp.arange(-count, 0)])",
+        "jnp.arange(2 * count)",
+        ("test_fno.py::test_a_layer_knows_the_direction_of_waves",),
+    ),
+    "a grid of the training data for new ones": Control(
+        "posterior/density.py",
+        "there = self if shared is None else replace(self, shared=shared)",
+        "there = self",
+        ("test_any_model.py::test_a_grid_is_shared_by_all_rows",),
+    ),
     "selection off by one": Control(
         "selection/rules.py",
         "return int(np.sum(captured_share(values) <= threshold + _SLACK))",

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from vihmc.errors import DataWarning, InputError, UntrustedWarning
     from vihmc.models.deeponet import DeepONet
     from vihmc.models.features import PeriodicFeatures
+    from vihmc.models.fno import FNO
     from vihmc.models.mlp import MLP
     from vihmc.posterior.density import Posterior
     from vihmc.posterior.layout import ParamLayout
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     )
     from vihmc.posterior.operator import OperatorPosterior
     from vihmc.posterior.priors import Prior
+    from vihmc.posterior.shared import Shared
     from vihmc.posterior.subspace import Subspace
     from vihmc.predict import Prediction
 
@@ -42,6 +44,7 @@ _HOMES = {
     "CrossValidation": "api.cross_validation",
     "DataWarning": "errors",
     "DeepONet": "models.deeponet",
+    "FNO": "models.fno",
     "Gaussian": "posterior.likelihoods",
     "GaussianWithScale": "posterior.likelihoods",
     "InputError": "errors",
@@ -60,6 +63,7 @@ _HOMES = {
     "Result": "api.result",
     "SamplerConfig": "config.method",
     "SelectionConfig": "config.method",
+    "Shared": "posterior.shared",
     "StudentT": "posterior.likelihoods",
     "Subspace": "posterior.subspace",
     "UntrustedWarning": "errors",
@@ -73,6 +77,7 @@ _HOMES = {
 _STAGES = ("diagnostics", "fit", "predict", "samplers", "selection")
 
 __all__ = [
+    "FNO",
     "MLP",
     "Bernoulli",
     "Categorical",
@@ -96,6 +101,7 @@ __all__ = [
     "Result",
     "SamplerConfig",
     "SelectionConfig",
+    "Shared",
     "StudentT",
     "Subspace",
     "UntrustedWarning",

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from vihmc.checkpointing import Observer
 from vihmc.config.method import MethodConfig
@@ -17,6 +18,7 @@ from vihmc.diagnostics.watch import PredictionWatch, Watched, some_predictions
 from vihmc.fit.first_stage import fit_first_stage
 from vihmc.fit.perturbed_map import frozen_values
 from vihmc.fit.result import FitResult
+from vihmc.frameworks.adapt import to_module
 from vihmc.posterior.checks import Validation
 from vihmc.posterior.density import Posterior
 from vihmc.posterior.subspace import Subspace, whole_space
@@ -45,17 +47,34 @@ class Inference:
 
     def predict(self, inputs: Inputs, **settings: Any) -> Prediction:
         """Predict with error bars at `inputs`; `settings` are those of :func:`vihmc.predict.predict_posterior`."""
-        checked = self.posterior.check_inputs("inputs", inputs)
-        return predict_posterior(self.posterior, self.sampled.space, self.sampled.draws, checked, **settings)
+        there, checked = self.posterior.at_inputs("inputs", inputs)
+        return predict_posterior(there, self.sampled.space, self.sampled.draws, checked, **settings)
+
+    def params(self, draw: int) -> Params:
+        """The model's tree of parameters at a draw; draws of all chains count one after the other."""
+        position = jnp.asarray(self.sampled.draws[draw])
+        return self.posterior.layout.unravel(self.sampled.space.embed(position))
+
+    def to_module(self, draw: int) -> Any:
+        """The model at a draw, as an object of the library that it came from.
+
+        A module of NNX, Equinox or PyTorch; variables of Linen; parameters of Haiku, with its state if it has one.
+        """
+        return to_module(self.posterior.model, self.params(draw))
+
+    def to_torch(self, draw: int) -> Any:
+        """A new `torch.nn.Module` with the weights of a draw."""
+        return to_module(self.posterior.model, self.params(draw), framework="torch")
 
     def captured_at(self, inputs: Inputs) -> Captured:
         """Share of the variance of the predictions at `inputs` that selected parameters capture, by a linear model."""
-        return captured_at(self.posterior, self.fit.q.mean, self.subspace.selected, inputs)
+        there, checked = self.posterior.at_inputs("inputs", inputs)
+        return captured_at(there, self.fit.q.mean, self.subspace.selected, checked)
 
     def frozen_share(self, inputs: Inputs) -> float:
         """Share of the first-order variance of the predictions at `inputs` that frozen parameters contribute."""
-        q, checked = self.fit.q, self.posterior.check_inputs("inputs", inputs)
-        return frozen_share(self.posterior, q.mean, q.std, self.subspace.selected, checked)
+        q, (there, checked) = self.fit.q, self.posterior.at_inputs("inputs", inputs)
+        return frozen_share(there, q.mean, q.std, self.subspace.selected, checked)
 
 
 def infer(
@@ -75,7 +94,8 @@ def infer(
     Args:
         posterior: Model, prior, likelihood and data.
         config: Settings of all stages.
-        initial_params: Where the fit starts, a tree like the model's; small random numbers if not given.
+        initial_params: Where the fit starts, a tree like the model's; if not given, the parameters that the model came
+            with, or small random numbers.
         validation: Inputs, targets and, if they differ, weights, to follow the fit on.
         target_inputs: Where the model will be used: parameters are selected that matter there.
         fitted: The first stage of an earlier run on the same posterior, to use as it is.

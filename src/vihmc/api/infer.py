@@ -54,8 +54,8 @@ def infer(
         rng_key: A number or a JAX random key; that of `config` if not given.
         validation: Held-out inputs and targets (and weights, if they differ), to score the predictions by.
         target_inputs: Where the model will be used: parameters are selected that matter there.
-        initial_params: Where the fit starts, a tree like the model's; the model's own initialisation if it has one,
-            else small random numbers.
+        initial_params: Where the fit starts, a tree like the model's; if not given, the weights that the model came
+            with, its own initialisation, or small random numbers.
         fitted: The first stage of an earlier result on the same posterior, to use as it is.
         input_names: Names of the columns of the inputs, or of the coordinates of an operator, with their units; those
             of `validation` if these are data frames.
@@ -134,6 +134,8 @@ def _names(given: Iterable[str] | None, validation: Any, part: int) -> tuple[str
 
 def find_start(posterior: Posterior, params: Params | None, seed: int) -> np.ndarray | None:
     """Where the fit starts, as a vector; None for small random numbers."""
+    if params is None and posterior.initial is not None:
+        return np.asarray(posterior.initial)
     if params is None:
         init = initialiser(posterior.model)
         if init is None:

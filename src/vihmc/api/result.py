@@ -39,7 +39,7 @@ from vihmc.runs.scoring import is_of_classes
 from vihmc.samplers.third_stage import Sampled
 from vihmc.selection.linear_model import Captured
 from vihmc.selection.second_stage import Selected
-from vihmc.types import Inputs
+from vihmc.types import Inputs, Params
 
 
 class Result:
@@ -153,6 +153,18 @@ class Result:
     def frozen_share(self, inputs: Inputs) -> float:
         """Share of the first-order variance of the predictions at `inputs` that frozen parameters contribute."""
         return self._run.frozen_share(inputs)
+
+    def params(self, draw: int) -> Params:
+        """The model's tree of parameters at a draw; draws of all chains count one after the other."""
+        return self._run.inference.params(draw)
+
+    def to_module(self, draw: int) -> Any:
+        """The model at a draw, as an object of the library that it came from: Flax, Equinox, Haiku or PyTorch."""
+        return self._run.inference.to_module(draw)
+
+    def to_torch(self, draw: int) -> Any:
+        """A new `torch.nn.Module` with the weights of a draw."""
+        return self._run.inference.to_torch(draw)
 
     def extend(self, draws: int, *, progress: bool | Observer = True) -> "Result":
         """Add draws to each chain, without a new warm-up: the draws are those of one longer run, bit by bit.

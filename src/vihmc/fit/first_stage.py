@@ -24,12 +24,13 @@ def fit_first_stage(
         posterior: What to approximate.
         config: Settings of the method.
         rng_key: Random key.
-        initial_params: Where the fit starts, a tree like the model's; small random numbers if not given.
+        initial_params: Where the fit starts, a tree like the model's; if not given, the parameters that the
+            model came with, or small random numbers.
         fitted: An earlier fit to use instead; only its bounds are re-evaluated.
         others: Validation data, progress and checkpoints.
     """
     if fitted is not None:
         return reassess(fitted, posterior, config.vi, rng_key)
     fit = laplace.fit if config.uses_laplace(num_scales=posterior.num_scales) else vi.fit
-    initial_mean = None if initial_params is None else posterior.layout.ravel(initial_params)
+    initial_mean = posterior.initial if initial_params is None else posterior.layout.ravel(initial_params)
     return fit(posterior, config.vi, rng_key, initial_mean=initial_mean, **others)

@@ -25,7 +25,7 @@ def for_spread(config: VIConfig) -> optax.GradientTransformation:
 
 def for_mean(config: VIConfig, layout: ParamLayout) -> optax.GradientTransformation:
     """Return the configured transformation of the gradient of the mean, to be multiplied by minus the rate."""
-    return for_spread(config) if config.optimizer == "adam" else _muon(config, layout)
+    return for_spread(config) if config.optimizer == "adam" else _muon(config, layout.of_parts)
 
 
 def _muon(config: VIConfig, layout: ParamLayout) -> optax.GradientTransformation:

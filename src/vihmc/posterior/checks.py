@@ -1,5 +1,6 @@
 """Validation of data before anything is traced: every error names the argument, the rule and the value."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -53,14 +54,21 @@ def check_validation(validation: Validation | tuple, *, inputs: Inputs, targets:
     return Validation(found_inputs, found, weights)
 
 
-def check_inputs_like(name: str, inputs: Inputs, example: Inputs) -> Inputs:
-    """Return `inputs` as finite arrays, after checking that they are shaped like `example` but for their length."""
+def check_inputs_like(
+    name: str, inputs: Inputs, example: Inputs, follows: Callable[[Inputs], bool] = lambda inputs: False
+) -> Inputs:
+    """Return `inputs` as finite arrays, after checking that they are shaped like `example` but for their length.
+
+    Arrays of another shape but equal rank are another resolution, if the outputs of the model follow it.
+    """
     dtype = jnp.result_type(*jax.tree.leaves(example))
     inputs = jax.tree.map(lambda leaf: as_finite(name, leaf, dtype), inputs)
     shapes, expected = (
         [leaf.shape[1:] for leaf in jax.tree.leaves(tree)] if tree is not None else [] for tree in (inputs, example)
     )
-    if jax.tree.structure(inputs) != jax.tree.structure(example) or shapes != expected:
+    is_alike = jax.tree.structure(inputs) == jax.tree.structure(example)
+    has_ranks = is_alike and [len(shape) for shape in shapes] == [len(shape) for shape in expected]
+    if not is_alike or (shapes != expected and not (has_ranks and follows(inputs))):
         raise InputError(
             f"`{name}` must have the shapes (n, …) of the training inputs, {expected} after the first axis, "
             f"got {shapes}."

@@ -12,7 +12,7 @@ own, faster way.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import jax
@@ -22,7 +22,7 @@ from jax.tree_util import Partial
 from jaxtyping import Array, Bool, Float, Int
 
 from vihmc.errors import InputError
-from vihmc.models.model import as_model
+from vihmc.frameworks.adapt import adapt_model
 from vihmc.models.standardised import standardise as as_standardised
 from vihmc.posterior.checks import Validation, as_finite, check_inputs_like, check_lengths, check_validation
 from vihmc.posterior.hierarchy import Scales, log_hyperprior, log_prior, split_scales
@@ -31,6 +31,7 @@ from vihmc.posterior.layout import ParamLayout
 from vihmc.posterior.likelihoods import Gaussian, Likelihood
 from vihmc.posterior.priors import Prior, WeightPrior
 from vihmc.posterior.shards import ShardedDensity, check_shards
+from vihmc.posterior.shared import SplitInputs, is_same, join_inputs, split_inputs
 from vihmc.posterior.squared_gradients import gradients_at, sum_squared_gradients
 from vihmc.posterior.subspace import Subspace
 from vihmc.types import Inputs, Key, Params, PredictFn, Vector, register_pytree, short
@@ -64,6 +65,8 @@ class Posterior:
         targets: Training targets.
         likelihood: How targets scatter around the model's outputs.
         prior: Of the model's parameters.
+        initial: Where a fit starts, if the model came with parameters of its own.
+        shared: Inputs that all observations share.
     """
 
     model: Any
@@ -72,15 +75,14 @@ class Posterior:
     targets: Array
     likelihood: Likelihood
     prior: WeightPrior
+    initial: Vector | None = field(default=None, kw_only=True)
+    shared: Inputs = field(default=None, kw_only=True)
 
     @classmethod
     def of(
         cls,
-        apply: Any,
-        params: Params,
-        inputs: Inputs,
-        targets: Any,
-        *,
+        model: Any,
+        *data: Any,
         likelihood: Likelihood | None = None,
         prior: Prior | None = None,
         prior_std: Any = None,
@@ -89,13 +91,17 @@ class Posterior:
     ) -> "Posterior":
         """Check everything that can be checked before tracing, and build the posterior.
 
-        Scales that are not given are learnt.
+        ``Posterior.of(model, inputs, targets)``, or ``Posterior.of(apply, params, inputs, targets)``. Scales that are
+        not given are learnt.
 
         Args:
-            apply: A pure function ``apply(params, inputs)``, or an object that has one as its method `apply`.
-            params: An example tree of parameters; only its structure and shapes are used.
-            inputs: An array or a pytree of arrays with a common leading axis.
-            targets: What was observed at `inputs`; for most likelihoods of the shape that the model returns.
+            model: A Flax, Equinox or PyTorch module, a Haiku transform, a model of this package, or a pure function
+                ``apply(params, inputs)``. A module is used in evaluation mode.
+            data: Parameters, inputs and targets. Parameters can be left out where the model brings or makes its own;
+                a fit then starts at them. For a plain function they are an example, only their structure is used.
+                Inputs are an array or a pytree of arrays with a common leading axis; one that all observations
+                share is a :class:`vihmc.Shared`. Targets are what was observed there; for most likelihoods of the
+                shape that the model returns.
             likelihood: How targets scatter around the outputs; Gaussian if not given.
             prior: Of the parameters; Gaussian around zero, with one learnt scale, if not given.
             prior_std: Short for ``prior=Prior(std=prior_std)``.
@@ -105,23 +111,32 @@ class Posterior:
                 stay in the units of the data. A model whose data are far from size one needs it.
 
         Raises:
-            InputError: If shapes disagree, data are not finite, a std is not positive or `apply` is no JAX function.
+            InputError: If shapes disagree, data are not finite, a std is not positive, `apply` is no JAX function, or
+                targets are whole numbers and no likelihood is named.
         """
+        params, inputs, targets = _parts_of(data)
+        if likelihood is None and noise_std is None:
+            _check_not_labels(targets)
         observations = choose_part("likelihood", likelihood, "noise_std", noise_std, Gaussian)
         weights = choose_part("prior", prior, "prior_std", prior_std, Prior)
-        layout = ParamLayout.of(params)
-        dtype, given_inputs, given_targets = jnp.result_type(float), inputs, targets
-        inputs = jax.tree.map(lambda leaf: as_finite("inputs", leaf, dtype), inputs)
+        dtype, given_targets = jnp.result_type(float), targets
+        given_inputs, shared = split_inputs("inputs", inputs, dtype)
+        inputs = jax.tree.map(lambda leaf: as_finite("inputs", leaf, dtype), given_inputs)
         targets = as_finite("targets", targets, dtype)
         check_lengths(inputs, targets)
-        model = as_model(apply)
-        outputs = _check_model(model, layout, inputs, dtype)
+        first_row = jax.tree.map(lambda leaf: leaf[:1], inputs)
+        model, params, is_start = adapt_model(model, params, join_inputs(first_row, shared))
+        layout = ParamLayout.of(params)
+        outputs = _check_model(model, layout, SplitInputs(inputs, shared), dtype)
         if standardise:
+            if shared is not None:
+                raise InputError("`standardise` must be left out where inputs are shared, got True: scale them before.")
             units = None if observations.is_discrete else given_targets
             model = as_standardised(model, given_inputs, units, num_outputs=outputs.shape[-1], dtype=dtype)
-        bound, weight_prior = observations.bind(targets, outputs), weights.on(layout, dtype)
+        bound, weight_prior = observations.bind(targets, outputs), weights.on(layout, dtype, params)
         layout = replace(layout, scale_names=(*bound.scale_names, *weight_prior.scale_names))
-        return cls(model, layout, inputs, targets, bound, weight_prior)
+        initial = layout.ravel(params).astype(dtype) if is_start else None
+        return cls(model, layout, inputs, targets, bound, weight_prior, initial=initial, shared=shared)
 
     def __repr__(self) -> str:
         """Model, data, likelihood and prior, a line each."""
@@ -202,7 +217,7 @@ class Posterior:
 
     def predict(self, theta: Vector, inputs: Inputs) -> Array:
         """Run the model on a parameter vector."""
-        return self.model.apply(self.layout.unravel(theta), inputs)
+        return self.model.apply(self.layout.unravel(theta), join_inputs(inputs, self.shared))
 
     @property
     def has_fast_squared_gradients(self) -> bool:
@@ -306,18 +321,65 @@ class Posterior:
 
     def check_validation(self, validation: Validation | tuple) -> Validation:
         """Return validation data as arrays, after checking that they are shaped like the training data."""
-        return check_validation(validation, inputs=self.inputs, targets=self.targets)
+        given = Validation(*validation)  # pyrefly: ignore
+        checked = given._replace(inputs=self._rows_like_training("validation", given.inputs))
+        return check_validation(checked, inputs=self.inputs, targets=self.targets)
 
     def check_inputs(self, name: str, inputs: Inputs) -> Inputs:
-        """Return inputs as finite arrays, after checking that they are shaped like the training inputs."""
-        return check_inputs_like(name, inputs, self.inputs)
+        """Return inputs as finite arrays, after checking that they are shaped like the training inputs.
+
+        Another resolution is allowed where the outputs follow it.
+        """
+        return check_inputs_like(name, self._rows_like_training(name, inputs), self.inputs, self._follows)
+
+    def at_inputs(self, name: str, inputs: Inputs) -> tuple["Posterior", Inputs]:
+        """The posterior that shares what `inputs` share, such as another grid; and their checked rows."""
+        rows, shared = split_inputs(name, inputs, self.targets.dtype)
+        there = self if shared is None else replace(self, shared=shared)
+        return there, there.check_inputs(name, rows)
+
+    def _rows_like_training(self, name: str, inputs: Inputs) -> Inputs:
+        rows, shared = split_inputs(name, inputs, self.targets.dtype)
+        if shared is not None and not is_same(shared, self.shared):
+            raise InputError(f"`{name}` must share what the training inputs share, got another shared array.")
+        return rows
+
+    def _follows(self, inputs: Inputs) -> bool:
+        """Whether the model takes inputs of this shape and returns outputs of another shape than the targets have."""
+        theta = jax.ShapeDtypeStruct((self.dim,), self.targets.dtype)
+        try:
+            outputs = jax.eval_shape(self.predict, theta, inputs)
+        except Exception:
+            return False
+        here = jax.eval_shape(self.predict, theta, self.inputs)
+        has_changed = outputs.ndim == here.ndim and outputs.shape[1:] != here.shape[1:]
+        return has_changed and self.likelihood.has_one_precision
 
 
 register_pytree(
     Posterior,
-    data_fields=["inputs", "targets", "likelihood", "prior"],
+    data_fields=["inputs", "targets", "likelihood", "prior", "initial", "shared"],
     meta_fields=["model", "layout"],
 )
+
+
+def _parts_of(data: tuple) -> tuple[Params | None, Inputs, Any]:
+    """Parameters, if they are given, inputs and targets."""
+    if len(data) not in (2, 3):
+        raise InputError(
+            "`Posterior.of` must be given inputs and targets, or params, inputs and targets, after the model, got "
+            f"{len(data)} arguments."
+        )
+    return (None, *data) if len(data) == 2 else data
+
+
+def _check_not_labels(targets: Any) -> None:
+    kind = np.asarray(targets).dtype
+    if np.issubdtype(kind, np.integer) or np.issubdtype(kind, np.bool_):
+        raise InputError(
+            f"`targets` must be floating-point numbers where no likelihood is named, got {kind}. Name it: "
+            "likelihood=Categorical() or Bernoulli() for labels, Poisson() for counts, Gaussian() for measured numbers."
+        )
 
 
 def choose_part(name: str, given: Any, short_name: str, short: Any, kind: Any) -> Any:
@@ -345,11 +407,12 @@ def _shard_density(posterior: Posterior, subspace: Subspace, position: Array, in
     return (posterior.log_prior(theta) + log_likelihood) / num_shards
 
 
-def _check_model(model: Any, layout: ParamLayout, inputs: Inputs, dtype: Any) -> jax.ShapeDtypeStruct:
+def _check_model(model: Any, layout: ParamLayout, split: SplitInputs, dtype: Any) -> jax.ShapeDtypeStruct:
     """Refuse a model that JAX cannot trace, or that is random; return the shape of its outputs."""
+    inputs = split.rows
 
     def run(theta: Array, some_inputs: Inputs) -> Array:
-        return model.apply(layout.unravel(theta), some_inputs)
+        return model.apply(layout.unravel(theta), join_inputs(some_inputs, split.shared))
 
     vector = jax.ShapeDtypeStruct((layout.size,), dtype)
     try:

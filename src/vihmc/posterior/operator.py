@@ -34,6 +34,7 @@ from vihmc.posterior.likelihoods import Gaussian, Likelihood
 from vihmc.posterior.pairs import PairTargets, factorise, half_squared_error, log_likelihood, weigh
 from vihmc.posterior.priors import Prior
 from vihmc.posterior.shards import ShardedDensity, check_shards
+from vihmc.posterior.shared import Shared
 from vihmc.posterior.subspace import Subspace
 from vihmc.types import Inputs, Key, Params, Vector, register_pytree, short
 
@@ -49,7 +50,7 @@ class PairBatch(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class OperatorPosterior(Posterior):
-    """A posterior whose observations are functions and whose outputs are locations. Build it with :meth:`on_pairs`.
+    """A posterior whose observations are functions and whose outputs are locations. Build it with :meth:`of`.
 
     The model computes in the precision of `targets`; positions and energies are float64.
 
@@ -141,9 +142,28 @@ class OperatorPosterior(Posterior):
         )
 
     @classmethod
-    def of(cls, *_: Any, **__: Any) -> "OperatorPosterior":
-        """Refuse: an operator has functions and locations instead of inputs."""
-        raise InputError("`OperatorPosterior` must be built with OperatorPosterior.on_pairs, got OperatorPosterior.of.")
+    def of(cls, model: Any, *data: Any, locations: Any = None, **settings: Any) -> Posterior:
+        """Build the posterior of any operator from functions and fields.
+
+        ``OperatorPosterior.of(model, functions, fields)``. A DeepONet is that of :meth:`on_pairs`, and needs
+        `locations`. Any other model takes all values of a function at once and returns a field, as an FNO does: its
+        functions are the inputs of a plain posterior, and `locations`, where given, are shared by all.
+
+        Args:
+            model: Anything that :meth:`vihmc.Posterior.of` takes.
+            data: Functions and fields, after parameters if these are given.
+            locations: Where all fields are known, if the model takes them: it is called with functions and locations.
+            settings: Those of :meth:`on_pairs` or of :meth:`vihmc.Posterior.of`.
+        """
+        if not isinstance(model, DeepONet):
+            *params, functions, fields = data
+            inputs = functions if locations is None else (functions, Shared(locations))
+            if settings.get("likelihood") is None and settings.get("noise_std") is None:
+                settings["likelihood"] = Gaussian(per_output=False)
+            return Posterior.of(model, *params, inputs, fields, **settings)
+        if locations is None:
+            raise InputError("`locations` must be given for a DeepONet, got nothing: they are where fields are known.")
+        return cls.on_pairs(model, data[-2], locations, data[-1], **settings)
 
     @property
     def num_values(self) -> int | Array:
@@ -368,7 +388,7 @@ class OperatorPosterior(Posterior):
 
 register_pytree(
     OperatorPosterior,
-    data_fields=["inputs", "targets", "likelihood", "prior", "locations", "factors"],
+    data_fields=["inputs", "targets", "likelihood", "prior", "initial", "shared", "locations", "factors"],
     meta_fields=["model", "layout"],
 )
 

@@ -9,7 +9,7 @@ data put no upper end to the scale of the first layer. It is too coarse where la
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -31,20 +31,22 @@ class Prior:
     Attributes:
         std: Known standard deviation: one number, or a tree like the parameters with one number per array; None to
             learn it.
-        mean: Values that the prior is around, such as those of a pretrained network; zero if not given.
+        mean: Values that the prior is around: a tree like the parameters, or "model" for those that the model came
+            with, such as a pretrained network's; zero if not given.
         scales: What has a learnt scale: "one" for all parameters together, or "per_array" for every array of the model,
             weights and biases apart.
     """
 
     std: Any = None
-    mean: Params | None = None
+    mean: Params | Literal["model"] | None = None
     scales: str = "one"
 
-    def on(self, layout: ParamLayout, dtype: Any) -> "WeightPrior":
-        """The prior of the parameters of a model."""
+    def on(self, layout: ParamLayout, dtype: Any, params: Params | None = None) -> "WeightPrior":
+        """The prior of the parameters of a model, which came with `params`."""
         if self.scales not in ("per_array", "one"):
             raise InputError(f"`scales` must be 'per_array' or 'one', got {self.scales!r}.")
-        mean = jnp.zeros((), dtype) if self.mean is None else layout.ravel(self.mean).astype(dtype)
+        center = params if isinstance(self.mean, str) and self.mean == "model" else self.mean
+        mean = jnp.zeros((), dtype) if center is None else layout.ravel(center).astype(dtype)
         if self.std is not None:
             return WeightPrior(mean, _known_std(self.std, layout, dtype), jnp.zeros(0, dtype), (), ())
         if self.scales == "one":

@@ -17,6 +17,8 @@ from jaxtyping import Array, Float, Int
 
 from vihmc.types import Inputs, Key, PredictFn, Vector, as_pytree_function
 
+MANY_OUTPUTS = 100_000
+"""Above so many outputs, a gradient each takes longer than some hundred passes over all of them."""
 _ROWS_AT_ONCE = 16
 
 

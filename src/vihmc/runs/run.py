@@ -126,14 +126,14 @@ class Run:
         """
         settings = self.config.prediction
         with self.precision():
-            checked = check_inputs_like("inputs", inputs, self.posterior.inputs)
+            there, checked = self.posterior.at_inputs("inputs", inputs)
             num_inputs = len(jax.tree.leaves(checked)[0])
             num_padded = num_inputs
             if num_inputs != len(self.problem.validation_targets) and truth is None:
                 num_padded = 1 << max(num_inputs - 1, 0).bit_length()
             index = np.minimum(np.arange(num_padded), num_inputs - 1)
             predicted = predict_posterior(
-                self.posterior,
+                there,
                 *self.draws_of(method),
                 jax.tree.map(lambda leaf: jnp.asarray(leaf)[index], checked),
                 locations=None if locations is None else self._check_locations(locations),
@@ -156,9 +156,9 @@ class Run:
         The error bars omit this share if the frozen parameters were at the mean of q.
         """
         with self.precision():
-            checked = jax.tree.map(jnp.asarray, check_inputs_like("inputs", inputs, self.posterior.inputs))
+            there, checked = self.posterior.at_inputs("inputs", inputs)
             q = self.fit.q
-            return frozen_share(self.posterior, q.mean, q.std, jnp.asarray(self.subspace.selected), checked)
+            return frozen_share(there, q.mean, q.std, jnp.asarray(self.subspace.selected), checked)
 
     def captured_at(self, inputs: Inputs) -> Captured:
         """Share of the variance of the predictions at `inputs` that selected parameters capture, by a linear model.
@@ -166,7 +166,8 @@ class Run:
         Its mean, median and worst value say how complete the error bars are there. No chain is run.
         """
         with self.precision():
-            return captured_at(self.posterior, self.fit.q.mean, self.selected.indices, inputs)
+            there, checked = self.posterior.at_inputs("inputs", inputs)
+            return captured_at(there, self.fit.q.mean, self.selected.indices, checked)
 
     def precision(self) -> Any:
         """JAX with the floats of the run."""

@@ -15,11 +15,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from vihmc.posterior.density import Posterior
-from vihmc.posterior.squared_gradients import estimate_squared_gradients
+from vihmc.posterior.squared_gradients import MANY_OUTPUTS, estimate_squared_gradients
 from vihmc.types import Inputs, Key, Vector, as_pytree_function, readable
-
-_MANY_OUTPUTS = 100_000
-"""Above so many outputs, a gradient each takes longer than some hundred passes over all of them."""
 
 
 @readable
@@ -99,7 +96,7 @@ def frozen_share(
 
 
 def _method_for(posterior: Posterior, num_outputs: int) -> str:
-    is_long = num_outputs > _MANY_OUTPUTS and not posterior.has_fast_squared_gradients
+    is_long = num_outputs > MANY_OUTPUTS and not posterior.has_fast_squared_gradients
     return "random_signs" if is_long else "exact"
 
 

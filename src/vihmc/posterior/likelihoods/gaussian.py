@@ -30,14 +30,15 @@ class Gaussian(Likelihood):
     Attributes:
         noise_std: Known standard deviation: one number, one per output, or one per observation (of the shape of the
             targets). None to learn it.
-        per_output: Whether every output has a learnt noise of its own.
+        per_output: Whether every entry of the last axis has a learnt noise of its own; if not given, in a table but
+            not in fields, whose targets have more than two axes.
         noise_groups: Number of the group of each output, 0, 1, …: outputs of one group share a learnt noise. Instead of
             `per_output`.
         medians: Of the hyperprior of each learnt noise; the std of the targets of its outputs if not given.
     """
 
     noise_std: Any = None
-    per_output: bool = True
+    per_output: bool | None = None
     noise_groups: Any = None
     medians: Any = None
 
@@ -71,7 +72,8 @@ class Gaussian(Likelihood):
                 )
             return replace(self, noise_std=_check_noise(self.noise_std, targets))
         groups = _check_groups(self.noise_groups, targets)
-        if groups is None and self.per_output and targets.ndim > 1 and targets.shape[-1] > 1:
+        is_asked = targets.ndim == 2 if self.per_output is None else self.per_output
+        if groups is None and is_asked and targets.ndim > 1 and targets.shape[-1] > 1:
             groups = np.arange(targets.shape[-1])
         medians = spread_of(targets, groups) if self.medians is None else np.atleast_1d(self.medians)
         indices = None if groups is None or len(medians) == 1 else jnp.asarray(groups)

@@ -1,0 +1,1 @@
+"""Models of other libraries as pure functions; no library is imported before one of its objects comes in."""
