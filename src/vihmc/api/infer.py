@@ -13,6 +13,7 @@ from vihmc.api.settings import as_seed, with_settings
 from vihmc.checkpointing import Observer
 from vihmc.config.method import MethodConfig
 from vihmc.data.problem import Problem
+from vihmc.data.registry import preset_settings
 from vihmc.data.saved import pose
 from vihmc.fit.result import FitResult
 from vihmc.models.model import initialiser
@@ -50,7 +51,7 @@ def infer(
 
     Args:
         posterior: Model, prior, likelihood and data.
-        config: Settings of all stages; the defaults if not given.
+        config: Settings of all stages; those of the command for data of one's own if not given.
         rng_key: A number or a JAX random key; that of `config` if not given.
         validation: Held-out inputs and targets (and weights, if they differ), to score the predictions by.
         target_inputs: Where the model will be used: parameters are selected that matter there.
@@ -69,7 +70,7 @@ def infer(
     """
     if isinstance(target_inputs, str):
         settings["target_inputs"], target_inputs = target_inputs, None
-    method = with_settings(config, settings, ARGUMENTS)
+    method = with_settings(config or default_method(posterior), settings, ARGUMENTS)
     if rng_key is not None:
         method = method.model_copy(update={"seed": as_seed(rng_key)})
     if target_inputs is not None:
@@ -130,6 +131,13 @@ def _names(given: Iterable[str] | None, validation: Any, part: int) -> tuple[str
     if given is None and validation is not None:
         given = getattr(validation[part], "columns", None)
     return () if given is None else tuple(map(str, given))
+
+
+def default_method(posterior: Posterior) -> MethodConfig:
+    """The settings that the command has for data of one's own: of a table, or of an operator."""
+    kind = "mlp" if getattr(posterior, "locations", None) is None else "deeponet"
+    settings = preset_settings(kind, "default")
+    return MethodConfig(**{name: settings[name] for name in MethodConfig.model_fields if name in settings})
 
 
 def find_start(posterior: Posterior, params: Params | None, seed: int) -> np.ndarray | None:

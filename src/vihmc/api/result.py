@@ -22,6 +22,7 @@ from vihmc.api.draws import Draws, name_draws
 from vihmc.api.saving import check_page, save_fresh, write_page, write_stored_page
 from vihmc.api.words import Facts, as_html, as_text
 from vihmc.checkpointing import Observer
+from vihmc.diagnostics.conformal.calibrate import Calibration
 from vihmc.diagnostics.scores import ClassScores, Scores, classify, scores
 from vihmc.diagnostics.verdict import Level, Verdict
 from vihmc.errors import InputError, UntrustedWarning
@@ -31,6 +32,8 @@ from vihmc.posterior.subspace import Subspace
 from vihmc.predict import Prediction
 from vihmc.report import plots_chains, plots_result
 from vihmc.report.summary import describe_diagnostics
+from vihmc.runs.calibrate_stored import calibrate_finished, widen
+from vihmc.runs.calibrated import from_table
 from vihmc.runs.config import RunConfig
 from vihmc.runs.evaluation import VIHMC, Assessed, RunResult, assess_inference, evaluate_run
 from vihmc.runs.progress import watch
@@ -45,9 +48,12 @@ from vihmc.types import Inputs, Params
 class Result:
     """What the method found: predictions, draws, and whether to trust them."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, calibration: Calibration | None = None) -> None:
         """Wrap a run that has ended. Make one with :func:`vihmc.infer` or :func:`vihmc.load`."""
         self._run, self._has_warned = run, False
+        stored = getattr(run, "summary", {}).get("calibration")
+        self.calibration = from_table(stored) if calibration is None and stored else calibration
+        """What held-out data say about the bands, if they were asked: its `sentence` has the factor first."""
 
     @property
     def posterior(self) -> Posterior:
@@ -129,7 +135,37 @@ class Result:
         known = {"locations": locations, "method": method, "quantiles": quantiles, "observations": observations}
         predicted = self._run.predict(inputs, **known, truth=truth)
         self._warn()
-        return predicted
+        if self.calibration is None or method != VIHMC or locations is not None:
+            return predicted
+        return predicted._replace(calibrated=widen(self._run, self.calibration, inputs))
+
+    def calibrate(
+        self,
+        inputs: Inputs,
+        targets: Any,
+        *,
+        level: float | None = None,
+        share: float | None = None,
+        shape: str = "std",
+    ) -> "Result":
+        """A result whose predictions have bands with a guarantee beside the posterior's, from held-out data.
+
+        If new rows (or functions) are exchangeable with these, a calibrated band holds a new one with at least the
+        probability `level`, whatever the model, the prior and the chains. This result does not change.
+
+        Args:
+            inputs: Inputs that nothing was fitted to.
+            targets: Observations there.
+            level: That probability; 0.95 for rows and 0.9 for functions if not given.
+            share: Of an operator, the share of the locations that must be inside.
+            shape: `std` for mean ± a multiple of the total std, `quantiles` for skewed predictions.
+
+        Raises:
+            InputError: If rows were trained on, are too few for the level, or do not fit the model.
+        """
+        truth = np.asarray(targets)
+        found = calibrate_finished(self._run, np.asarray(inputs), truth, level=level, share=share, shape=shape)
+        return Result(self._run, found)
 
     def scores(self, inputs: Inputs, targets: Any, *, method: str = VIHMC, weights: Any = None) -> Scores | ClassScores:
         """Score the predictions at `inputs` against observations there.
@@ -274,7 +310,7 @@ class Result:
 
     def _warn(self) -> None:
         """Say once that the result is not to be trusted, if so."""
-        if self._has_warned or self.verdict.level == Level.TRUST:
+        if self._has_warned or self.verdict.level in (Level.TRUST, Level.EXCEPT):
             return
         self._has_warned = True
         warnings.warn(self.verdict.sentence, UntrustedWarning, stacklevel=3)

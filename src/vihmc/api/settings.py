@@ -31,6 +31,8 @@ def with_settings(config: MethodConfig | None, settings: dict[str, Any], argumen
         InputError: If a name is not known, with the nearest one, or a value breaks its rule.
     """
     config, known = config or MethodConfig(), known_settings()
+    if "num_draws" in settings and "budget" not in settings:
+        settings = settings | {"budget": None}  # so many, whether converged or not
     changes: dict[str, dict[str, Any]] = {}
     for name, value in settings.items():
         if name not in known:

@@ -164,7 +164,9 @@ def describe_transitions(chains: Chains, tuning: Tuning, config: SamplerConfig) 
         acceptance=chains.totals.acceptance_rate / chains.num_draws,
         divergent_share=chains.totals.num_divergent / chains.num_draws,
         longest_share=np.mean(_is_longest(chains, tuning, config), axis=1),
-        ebfmi=_ebfmi(chains) if config.kernel in FRESH_MOMENTUM else np.full(chains.num_chains, np.nan),
+        ebfmi=ebfmi(chains.energy, chains.log_density)
+        if config.kernel in FRESH_MOMENTUM
+        else np.full(chains.num_chains, np.nan),
         energy_ess=np.nan_to_num(effective_draws(chains.energy.astype(np.float64)[..., None])[:, 0]),
     )
 
@@ -180,9 +182,12 @@ def _is_longest(chains: Chains, tuning: Tuning, config: SamplerConfig) -> np.nda
     return np.full(chains.num_gradients.shape, is_cut)
 
 
-def _ebfmi(chains: Chains) -> np.ndarray:
-    energy = chains.energy.astype(np.float64)
-    kinetic = energy + chains.log_density
+def ebfmi(
+    energy: Float[np.ndarray, "chains draws"], log_density: Float[np.ndarray, "chains draws"]
+) -> Float[np.ndarray, " chains"]:
+    """Expected squared change of energy in a transition over its variance, for chains with a fresh momentum."""
+    energy = energy.astype(np.float64)
+    kinetic = energy + log_density
     var = np.var(energy, axis=1)
     return 2 * np.var(kinetic, axis=1) / np.where(var > 0, var, np.nan)
 

@@ -14,11 +14,11 @@ import numpy as np
 from jaxtyping import Float
 
 from vihmc import predict as prediction
-from vihmc.diagnostics.convergence import Convergence, assess
-from vihmc.diagnostics.verdict import ESS_LIMIT, RHAT_LIMIT
+from vihmc.diagnostics.convergence import Convergence, assess, ebfmi, effective_draws
+from vihmc.diagnostics.verdict import EBFMI_LIMIT, ESS_LEAST, ESS_LIMIT, RHAT_LIMIT
 from vihmc.posterior.density import Posterior
 from vihmc.posterior.subspace import Subspace
-from vihmc.samplers.chains import Watch
+from vihmc.samplers.chains import Chains, Watch
 from vihmc.types import Inputs
 
 FIRST_LOOK = 100
@@ -35,11 +35,13 @@ class Look(NamedTuple):
     rhat: float
     ess: float
     """The smaller of bulk and tail ESS."""
+    has_random_walk: bool
+    """Whether the energy performs a random walk that has not yet crossed its range often enough."""
 
     @property
     def is_enough(self) -> bool:
         """Whether the predictions have converged."""
-        return self.rhat <= RHAT_LIMIT and self.ess >= ESS_LIMIT
+        return self.rhat <= RHAT_LIMIT and self.ess >= ESS_LIMIT and not self.has_random_walk
 
 
 Watched = Callable[[Subspace], tuple[Callable, Inputs]]
@@ -81,12 +83,16 @@ class PredictionWatch(Watch):
         self._predict_fn, self._inputs, self._one_target = predict_fn, inputs, one_target
         self._on_look = on_look
         self._new: list[np.ndarray] = []
+        self._energies: list[np.ndarray] = []
+        self._log_densities: list[np.ndarray] = []
         self._values: list[np.ndarray] = []
         self._looks: dict[int, Look] = {}
 
-    def see(self, positions: Float[np.ndarray, "chains draws dim"]) -> None:
+    def see(self, piece: Chains) -> None:
         """Take note of the next draws."""
-        self._new.append(positions)
+        self._new.append(piece.positions)
+        self._energies.append(piece.energy)
+        self._log_densities.append(piece.log_density)
 
     def next_look(self, num_draws: int) -> int:
         """The next of the fixed numbers of draws."""
@@ -115,7 +121,10 @@ class PredictionWatch(Watch):
             self._values.append(values.reshape(*values.shape[:2], -1)[:, : new.shape[1] - begin])
         self._values = [np.concatenate(self._values, axis=1)]
         convergence = assess(self._values[0][:, :num_draws], one_target=self._one_target)
-        return Look(num_draws, *_slowest(convergence))
+        energy, log_density = (
+            np.concatenate(parts, axis=1)[:, :num_draws] for parts in (self._energies, self._log_densities)
+        )
+        return Look(num_draws, *_slowest(convergence), has_random_walk=has_random_walk(energy, log_density))
 
 
 def _slowest(convergence: Convergence) -> tuple[float, float]:
@@ -125,3 +134,10 @@ def _slowest(convergence: Convergence) -> tuple[float, float]:
         return np.inf, 0.0
     ess = np.minimum(convergence.ess_bulk, convergence.ess_tail)[varies]
     return float(convergence.rhat[varies].max()), float(ess.min())
+
+
+def has_random_walk(energy: Float[np.ndarray, "chains draws"], log_density: Float[np.ndarray, "chains draws"]) -> bool:
+    """Whether the energy performs a random walk that is too short, as the verdict has it."""
+    if not np.any(ebfmi(energy, log_density) < EBFMI_LIMIT):
+        return False
+    return float(np.nan_to_num(effective_draws(energy.astype(np.float64)[..., None])).sum()) < ESS_LEAST

@@ -15,6 +15,10 @@ BAND_LEVELS = (0.5, 0.8, 0.95)
 """Central bands whose widths are reported beside the scores."""
 
 
+OTHERS = ("per_draw", "calibrated")
+"""Fields of a prediction that are no arrays of its own."""
+
+
 class Prediction(NamedTuple):
     """What the posterior says at each input; arrays have the shape of the observations.
 
@@ -31,6 +35,8 @@ class Prediction(NamedTuple):
         widths: Widths of the central bands of :data:`BAND_LEVELS` for a new observation, levels along the first axis;
             of very many values, those of some rows.
         per_draw: What it was averaged from (:class:`vihmc.predict.per_draw.PerDraw`); None where that is not known.
+        calibrated: Bands with a guarantee (:class:`vihmc.diagnostics.conformal.calibrate.CalibratedBands`), of a result
+            that was calibrated: `low`, `high` and, for every input, whether it `is_outside` the calibration data.
     """
 
     mean: np.ndarray
@@ -44,10 +50,11 @@ class Prediction(NamedTuple):
     pit: np.ndarray | None = None
     widths: np.ndarray | None = None
     per_draw: Any = None
+    calibrated: Any = None
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All arrays that there are, by name."""
-        return {name: value for name, value in self._asdict().items() if value is not None and name != "per_draw"}
+        return {name: value for name, value in self._asdict().items() if value is not None and name not in OTHERS}
 
     def transposed(self) -> "Prediction":
         """Swap the two axes of the model's output in every array."""
@@ -110,7 +117,9 @@ class Prediction(NamedTuple):
         inputs, locations = (None, None) if known is None else (known.table_inputs, known.table_locations)
         names = tuple(input_names or (known.input_names if known is not None else ()))
         targets = tuple(target_names or (known.target_names if known is not None else ()))
-        return as_table(self, inputs, locations=locations, input_names=names, target_names=targets)
+        bands = self.calibrated
+        extra = None if bands is None else {"calibrated_low": bands.low, "calibrated_high": bands.high}
+        return as_table(self, inputs, locations=locations, input_names=names, target_names=targets, extra=extra)
 
     def _per_draw(self) -> Any:
         if self.per_draw is None:

@@ -1,4 +1,4 @@
-"""Calibration of a finished run on held-out data that came later: what `vihmc calibrate` does.
+"""Calibration of a finished run on held-out data that came later: what `vihmc calibrate` and `result.calibrate` do.
 
 What was found is in ``summary.json``, and predictions of the run then have calibrated bands beside the posterior's.
 """
@@ -17,6 +17,7 @@ from vihmc.diagnostics.conformal.quantile import check_number
 from vihmc.errors import InputError
 from vihmc.runs.calibrated import check_no_classes, default_levels, from_table
 from vihmc.runs.evaluation import VIHMC
+from vihmc.runs.run import Run
 from vihmc.runs.stored_run import StoredRun
 
 
@@ -36,16 +37,30 @@ def calibrate_stored(
     Raises:
         InputError: If rows were trained on, are too few for the level, or do not fit the model.
     """
+    problem, data = run.problem, read_data_file(file, "data")
+    (inputs, locations), targets = find_inputs(problem, data), find_targets(problem, data)
+    if locations is not None and not is_at_training_locations(problem, locations):
+        raise InputError(f"`data` must have the locations of the training data, got {file} with others.")
+    return calibrate_finished(run, inputs, targets, level=level, share=share, shape=shape)
+
+
+def calibrate_finished(
+    run: Run,
+    inputs: np.ndarray,
+    targets: np.ndarray,
+    *,
+    level: float | None = None,
+    share: float | None = None,
+    shape: str = "std",
+) -> Calibration:
+    """Calibrate a finished run on held-out arrays; arguments as for :func:`calibrate_stored`."""
     problem = run.problem
     check_no_classes(problem)
     is_field, own = problem.locations is not None, default_levels(problem, run.config)
     if share is not None and not is_field:
         raise InputError(f"`share` must be left out for {problem.name}, which is no operator, got {share:g}.")
     level, share = own[0] if level is None else level, own[1] if share is None else share
-    data, what = read_data_file(file, "data"), "functions" if is_field else "rows"
-    (inputs, locations), targets = find_inputs(problem, data), find_targets(problem, data)
-    if locations is not None and not is_at_training_locations(problem, locations):
-        raise InputError(f"`data` must have the locations of the training data, got {file} with others.")
+    what = "functions" if is_field else "rows"
     trained, known = np.asarray(problem.posterior.inputs), np.asarray(problem.posterior.targets)
     if is_field:  # a function is known by its values at the sensors, whatever its field
         checked = check_rows(inputs, inputs[:, 0], training_inputs=trained, training_targets=trained[:, 0], what=what)
@@ -82,5 +97,9 @@ def widen_stored(run: StoredRun, inputs: np.ndarray, *, method: str) -> Calibrat
     table = run.summary.get("calibration")
     if table is None or method != VIHMC:
         return None
-    found = from_table(table)
+    return widen(run, from_table(table), inputs)
+
+
+def widen(run: Run, found: Calibration, inputs: np.ndarray) -> CalibratedBands:
+    """Calibrated bands of a finished run at new inputs."""
     return found.widen(run.predict(inputs, quantiles=needed_quantiles(found.band_level), observations=True))

@@ -124,6 +124,6 @@ def _join(parts: list[Prediction], order: np.ndarray) -> Prediction:
         return np.concatenate([getattr(part, name) for part in parts], axis=axis).take(order, axis=axis)
 
     # Widths are those of some locations, which differ from fold to fold.
-    own = {"levels": parts[0].levels, "widths": None, "per_draw": None}
+    own = {"levels": parts[0].levels, "widths": None, "per_draw": None, "calibrated": None}
     arrays: dict[str, Any] = {name: own[name] if name in own else join(name) for name in Prediction._fields}
     return Prediction(**arrays)

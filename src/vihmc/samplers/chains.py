@@ -147,7 +147,7 @@ class ChainJournal(Checkpoints):
 class Watch:
     """Looks at draws as they come, and says when there are enough. This one never does."""
 
-    def see(self, positions: Float[np.ndarray, "chains draws dim"]) -> None:
+    def see(self, piece: Chains) -> None:
         """Take note of the next draws."""
 
     def next_look(self, num_draws: int) -> int | None:
@@ -225,8 +225,9 @@ def run_chains(
         stored = np.swapaxes(position, 0, 1) if finish is None else finish(outputs.position, start)
         statistics = [np.swapaxes(values[:count], 0, 1) for values in (log_density, *info)]
         seconds = time.perf_counter() - began
-        watch.see(stored[:, :count])
-        journal.append(Chains(stored[:, :count], *statistics, seconds=seconds))
+        piece = Chains(stored[:, :count], *statistics, seconds=seconds)
+        watch.see(piece)
+        journal.append(piece)
         if on_chunk is not None:
             on_chunk(start + count, StepInfo(*(values[:count] for values in info)))
         return DrawsState(loop, start + count, now.seconds + seconds, watch.is_enough(start + count))
@@ -234,7 +235,7 @@ def run_chains(
     begin = DrawsState(start_loop(state, tuning.step_size.dtype, step_size=float(tuning.step_size)), 0, 0.0)
     before = journal.recall("draws", begin) if budget is not None else None
     if before is not None and before.num_draws and not before.is_enough:
-        watch.see(journal.collect().positions)
+        watch.see(journal.collect())
 
     def is_done(now: DrawsState) -> bool:
         is_over = budget is not None and (now.seconds >= budget or now.is_enough)
