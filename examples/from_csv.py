@@ -12,6 +12,6 @@ train, test = table.drop(table.index[::3]), table[::3]
 x, y = ["speed (m/s)"], ["drag (N)"]
 model = vihmc.MLP((1, 16, 1))
 posterior = vihmc.Posterior.of(model, model.init(jax.random.key(0)), train[x], train[y], standardise=True)
-result = vihmc.infer(posterior, num_chains=4, num_draws=500, target_acceptance=0.95, validation=(test[x], test[y]))
+result = vihmc.infer(posterior, validation=(test[x], test[y]))
 print(result)
 result.plot().savefig("drag.png", dpi=150)

@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 import vihmc
+import vihmc.api.infer
 from vihmc.data.saved import FILE
 from vihmc.diagnostics.verdict import Level, Verdict
 from vihmc.errors import DataWarning, InputError, UntrustedWarning
@@ -331,3 +332,24 @@ def test_the_report_is_one_page(result, tmp_path):
     assert result.verdict.sentence.split(":")[0] in page
     with pytest.raises(InputError, match=r"`path` must end in .html"):
         result.report(tmp_path / "page.pdf")
+
+
+def test_calibrated_bands_stand_beside_the_posterior_bands(result):
+    calibrated = result.calibrate(*make_data(60, seed=7), level=0.9)
+    predicted = calibrated.predict(NEW)
+    bands, factor = predicted.calibrated, calibrated.calibration.factor[0]
+    assert calibrated.calibration.sentence.startswith(f"Factor {factor:.3g}")
+    np.testing.assert_allclose((bands.low + bands.high) / 2, predicted.mean, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(bands.high - bands.low, 2 * 1.6449 * factor * predicted.total_std, rtol=1e-3)
+    assert {"calibrated_low", "calibrated_high"} <= set(predicted.to_dataframe().columns)
+    assert result.calibration is None
+    assert result.predict(NEW).calibrated is None
+    with pytest.raises(InputError, match="not trained on"):
+        result.calibrate(*make_data())
+
+
+def test_without_settings_chains_end_when_they_have_converged(result):
+    config = run(budget=1000.0, num_draws=100_000, max_integration_steps=15).config
+    assert config.hmc.budget == 1000.0
+    assert vihmc.api.infer.default_method(build()).hmc.budget is not None
+    assert result.config.hmc.budget is None  # so many draws were asked for

@@ -15,6 +15,7 @@ import numpy as np
 from vihmc.errors import InputError
 from vihmc.models.deeponet import DeepONet
 from vihmc.models.features import Chained, PeriodicFeatures, Scaling
+from vihmc.models.fno import FNO
 from vihmc.models.mlp import MLP
 from vihmc.models.model import as_model
 from vihmc.models.standardised import Standardised
@@ -28,7 +29,7 @@ from vihmc.posterior.priors import WeightPrior
 KNOWN = {
     kind.__name__: kind
     for kind in (
-        *(MLP, DeepONet, Standardised, Scaling, Chained, PeriodicFeatures),
+        *(MLP, DeepONet, FNO, Standardised, Scaling, Chained, PeriodicFeatures),
         *(Posterior, OperatorPosterior, ParamLayout, PairTargets, WeightPrior),
         *LIKELIHOODS.values(),
     )

@@ -46,7 +46,7 @@ class ParamLayout:
     leaf_names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
     scale_names: tuple[str, ...] = ()
-    complex_leaves: frozenset[str] = frozenset()
+    complex_leaves: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, params: Params) -> "ParamLayout":
@@ -62,7 +62,7 @@ class ParamLayout:
                 raise InputError(f"`params` must hold floating-point arrays, got {what} at '{name}'.")
         pairs = (name for name, (_, leaf) in zip(names, leaves, strict=True) if _is_complex(leaf))
         shapes = tuple(tuple(jnp.shape(leaf)) for _, leaf in leaves)
-        return cls(treedef, names, shapes, complex_leaves=frozenset(pairs))
+        return cls(treedef, names, shapes, complex_leaves=tuple(sorted(pairs)))
 
     @cached_property
     def is_complex(self) -> tuple[bool, ...]:
