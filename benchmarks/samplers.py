@@ -150,7 +150,7 @@ def ours(case: Case, settings: SamplerConfig, *, everything: bool, seconds: floa
     key = jax.random.key(11)
     target = Target.of(posterior, q, subspace, settings, key_start=key, key_metric=key)
     density, initial_var = target.log_density, np.asarray(target.initial_var)
-    kernel = build_kernel(settings)
+    kernel = build_kernel(settings, target.starts)
     began = time.perf_counter()
     state = init_chains(density, kernel, target.starts)
     state, tuning = warm_up(density, kernel, state, key, settings, initial_var=initial_var)

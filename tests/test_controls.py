@@ -57,6 +57,18 @@ CONTROLS = {
         "return log_normal(targets - outputs, std=self.std(log_scales) ** 2)",
         ("test_posterior.py::test_log_density_is_the_sum_of_normal_log_densities", "test_contract.py"),
     ),
+    "density of log a without its Jacobian": Control(
+        "samplers/integrated_scales.py",
+        "total = jnp.sum(-shape * jnp.log(rate) - log_a - jnp.exp(-log_a) / integrated.medians**2)",
+        "total = jnp.sum(-shape * jnp.log(rate) - 2 * log_a - jnp.exp(-log_a) / integrated.medians**2)",
+        ("test_integrated_scales.py::test_scales_are_integrated_exactly",),
+    ),
+    "chains that end whatever they have found": Control(
+        "diagnostics/watch.py",
+        "return self.rhat <= RHAT_LIMIT and self.ess >= ESS_LIMIT and not self.has_random_walk",
+        "return True",
+        ("test_watch.py::test_chains_end_at_the_first_look_that_is_good_enough",),
+    ),
     "groups of noises ignored": Control(
         "posterior/likelihoods/gaussian.py",
         "return jnp.exp(log_scales[0] if self.noise_groups is None else log_scales[self.noise_groups])",

@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import vihmc
 from conftest import Z_LIMIT, LinearGaussian
 from remembering import Remembering
 from vihmc.config.method import SamplerConfig, VIConfig
@@ -26,6 +25,7 @@ from vihmc.posterior.mean_field import MeanField
 from vihmc.posterior.operator import OperatorPosterior
 from vihmc.posterior.subspace import Subspace
 from vihmc.runs.config import build_config, load_preset
+from vihmc.runs.stored_run import load_run
 from vihmc.samplers.chains import init_chains
 from vihmc.samplers.sample import build_kernel
 from vihmc.samplers.target import Target
@@ -187,7 +187,7 @@ def test_a_stored_run_with_perturbed_maps(command):
     )  # fmt: skip
     assert code == 0, err
     assert "the frozen parameters of each chain at a perturbed MAP" in " ".join(out.split())
-    run = vihmc.load("run")
+    run = load_run("run")
     assert run.summary["hmc"]["frozen"] == "perturbed_map"
     with np.load("run/predictions.npz") as stored:
         again = run.predict(run.problem.validation_inputs)
@@ -212,7 +212,7 @@ def densities(problem_name, num_chains, rng_seed=0, **changes):
     keys = {"key_start": jax.random.key(2), "key_metric": jax.random.key(3)}
     frozen = q.sample(jax.random.key(5), num_chains)
     target = Target.of(posterior, q, subspace, settings, **keys, frozen=frozen)
-    state = init_chains(target.log_density, build_kernel(settings), target.starts)
+    state = init_chains(target.log_density, build_kernel(settings, target.starts), target.starts)
     full = target.finish(target.starts[None], 0, rng_key=jax.random.key(4), dtype=np.dtype(float))[:, 0]
     return np.asarray(state.logdensity), np.array([posterior.log_density(jnp.asarray(theta)) for theta in full]), full
 

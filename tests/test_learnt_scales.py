@@ -116,10 +116,14 @@ def test_log_density_has_every_term(x64, linear):
     np.testing.assert_allclose(known.log_density(theta[:4]), prior + likelihood, rtol=1e-12)
 
 
-def test_chains_have_the_exact_scales_and_predictions(x64, linear):
+SAMPLERS = {"sampled jointly": {"metric": "adapted"}, "integrated out": {"metric": "fisher"}}
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_chains_have_the_exact_scales_and_predictions(x64, linear, sampler):
     posterior = linear.posterior
     fit = laplace.fit(posterior, VIConfig(map_steps=1000, num_bound_samples=2), jax.random.key(0))
-    config = SamplerConfig(num_chains=8, num_warmup=500, num_draws=2000, jitter=1.0)
+    config = SamplerConfig(num_chains=8, num_warmup=500, num_draws=2000, jitter=1.0, **SAMPLERS[sampler])
     sampled = sample_subspace(posterior, fit.q, whole_space(fit.q.mean), config, jax.random.key(1))
     found = assess(sampled.chains.positions)
     for index, values in ((4, linear.grid[:, 0]), (5, linear.grid[:, 1])):
@@ -293,6 +297,7 @@ def narrow(units):
     return Posterior.of(model, network.init(jax.random.key(0)), x, y)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("units", [False, True], ids=["plain", "units"])
 def test_vectorised_chains_and_the_marginal_layer_have_the_same_density(x64, units):
     posterior = narrow(units)
@@ -322,6 +327,7 @@ def log_conditional(posterior, theta, indices):
     return stats.multivariate_normal(mean, np.linalg.inv(precision)).logpdf(position)
 
 
+@pytest.mark.slow
 def test_an_operator_with_learnt_scales_has_the_density_of_its_predictions(x64):
     model = DeepONet.of_size(num_sensors=3, num_coordinates=2, branch_hidden=(5,), trunk_hidden=(4,), latent_size=3)
     rng = np.random.default_rng(0)

@@ -220,7 +220,7 @@ TARGETS = {
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=() if name in ("student_t", "categorical") else pytest.mark.slow) for name in TARGETS],
+    [pytest.param(name, marks=() if name == "categorical" else pytest.mark.slow) for name in TARGETS],
 )
 def test_every_likelihood_goes_through_the_pipeline(x64, name):
     likelihood, targets, num_outputs = TARGETS[name]

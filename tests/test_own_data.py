@@ -539,6 +539,7 @@ def test_an_operator_from_an_npz_file(x64, tmp_path):
     assert np.sqrt(np.mean((mean - truth) ** 2)) < 0.5 * truth.std()
 
 
+@pytest.mark.slow
 def test_leave_out_runs_select_at_the_target_inputs(x64, tmp_path, npz_file):
     """The scores of a fold are those at the target inputs, which differ from those at the training inputs."""
     target = 10 * operator_arrays(3, seed=1)["branch_in"]

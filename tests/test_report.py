@@ -153,7 +153,7 @@ def test_the_style_knows_dark_paper_and_phones(run):
 
 def test_what_was_changed_and_the_command_that_repeats_it(run):
     page = Page((run / "report.html").read_text(encoding="utf-8"))
-    assert "Retained draws of each chain. 40 200" in page.text
+    assert "Retained draws of each chain; at most, where there is a budget. 40 200" in page.text
     line = read_run(run).command
     assert line in page.text
     words = shlex.split(line)

@@ -147,6 +147,7 @@ def test_a_run_under_other_settings_is_left_alone(tmp_path):
     assert times(tmp_path) == before
 
 
+@pytest.mark.slow
 def test_a_selection_alone_is_that_of_the_whole_run(tmp_path):
     whole = StudyRun("whole", "sine_large", "quick", (*TINY_FIT, *TINY_CHAINS))
     brief = RunFolder(tmp_path).finish([selecting("selecting"), whole])

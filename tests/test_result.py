@@ -9,7 +9,8 @@ import pytest
 from rich.console import Console
 
 import vihmc
-import vihmc.api.infer
+from vihmc.api.infer import default_method
+from vihmc.api.settings import with_settings
 from vihmc.data.saved import FILE
 from vihmc.diagnostics.verdict import Level, Verdict
 from vihmc.errors import DataWarning, InputError, UntrustedWarning
@@ -348,8 +349,7 @@ def test_calibrated_bands_stand_beside_the_posterior_bands(result):
         result.calibrate(*make_data())
 
 
-def test_without_settings_chains_end_when_they_have_converged(result):
-    config = run(budget=1000.0, num_draws=100_000, max_integration_steps=15).config
-    assert config.hmc.budget == 1000.0
-    assert vihmc.api.infer.default_method(build()).hmc.budget is not None
-    assert result.config.hmc.budget is None  # so many draws were asked for
+def test_chains_end_when_they_have_converged_unless_a_number_of_draws_is_asked_for(result):
+    assert default_method(build()).hmc.budget is not None
+    assert result.config.hmc.budget is None
+    assert with_settings(default_method(build()), {"budget": "2m", "num_draws": 5}, ()).hmc.budget == 120

@@ -99,7 +99,11 @@ def differences(one, other):
     ]
 
 
-SLOW = ("vectorised chains, output layer integrated out", "adapted metric, with HMC on all parameters")
+SLOW = (
+    "scales integrated out, Fisher metric, chains with a budget",
+    "vectorised chains, output layer integrated out",
+    "adapted metric, with HMC on all parameters",
+)
 
 
 @pytest.mark.parametrize(
