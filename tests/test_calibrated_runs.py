@@ -9,6 +9,7 @@ import pytest
 import vihmc
 from vihmc.data.own_data import split_rows
 from vihmc.data.settings import MLPConfig
+from vihmc.runs.stored_run import load_run
 
 SETTINGS = """
 [problem]
@@ -87,7 +88,7 @@ def test_a_run_calibrates_itself_and_again_on_held_out_data(finished, command, t
 def test_held_out_data_that_cannot_be_used_are_one_sentence(finished, command, tmp_path):
     path, _ = finished
     before = (path / "summary.json").read_bytes()
-    run = vihmc.load(path)
+    run = load_run(path)
     trained = pd.DataFrame({"x": run.problem.posterior.inputs[:, 0], "y": run.problem.posterior.targets[:, 0]})
     some = pd.concat([table(np.random.default_rng(1), 40), trained[:7]])
     some.to_csv(tmp_path / "trained.csv", index=False)
