@@ -4,7 +4,6 @@ Data are standardised around the network, which therefore is the same for all fo
 nothing. All is computed in 64-bit floats, whatever JAX is set to.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -36,7 +35,7 @@ class _Estimator(BaseEstimator):
     """What both estimators share; `model`, `hidden`, `config` and `random_state` are those of the subclasses."""
 
     model: Any
-    hidden: Sequence[int]
+    hidden: Any
     config: MethodConfig | None
     random_state: Any
     result_: Inference
@@ -78,8 +77,8 @@ class VIHMCRegressor(MultiOutputMixin, RegressorMixin, _Estimator):
         self,
         model: Any = None,
         *,
-        hidden: Sequence[int] = (50,),
-        config: MethodConfig | None = None,
+        hidden: Any = (50,),
+        config: Any = None,
         random_state: Any = None,
     ) -> None:
         """Store the settings."""
@@ -138,8 +137,8 @@ class VIHMCClassifier(ClassifierMixin, _Estimator):
         self,
         model: Any = None,
         *,
-        hidden: Sequence[int] = (50,),
-        config: MethodConfig | None = None,
+        hidden: Any = (50,),
+        config: Any = None,
         random_state: Any = None,
     ) -> None:
         """Store the settings."""
