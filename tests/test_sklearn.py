@@ -123,6 +123,8 @@ def test_a_module_of_another_library():
     assert found.score(x, y) > 0.95
 
 
+# The checks of arrays of other libraries are skipped with a warning, unless SciPy is told to take such arrays.
+@pytest.mark.filterwarnings("ignore:Skipping check check_array_api_input")
 @pytest.mark.parametrize("kind", [VIHMCRegressor, VIHMCClassifier])
 def test_check_estimator(kind):
     check_estimator(kind(hidden=(), config=SHORT))
