@@ -122,8 +122,8 @@ CONTROLS = {
     ),
     "silence about a result that is not to be trusted": Control(
         "api/result.py",
-        "if self._has_warned or self.verdict.level == Level.TRUST:",
-        "if self._has_warned or self.verdict.level != Level.TRUST:",
+        "if self._has_warned or self.verdict.level in (Level.TRUST, Level.EXCEPT):",
+        "if self._has_warned or self.verdict.level not in (Level.TRUST, Level.EXCEPT):",
         ("test_result.py::test_it_warns_once_where_it_is_not_to_be_trusted",),
     ),
     "selected parameters not told what is frozen": Control(
