@@ -3,16 +3,13 @@
 No other room imports this one. The command finds the experiments by the entry points in pyproject.toml.
 """
 
-from vihmc.data.registry import ProblemKind
-from vihmc.paper.settings import BurgersConfig, ConeConfig, SineConfig
+from typing import Any
 
-_PRESETS = "vihmc.paper.presets"
-_SINE = ProblemKind(SineConfig, "vihmc.paper.sine:build", _PRESETS)
-_CONE = ProblemKind(ConeConfig, "vihmc.paper.cone:build", _PRESETS, "vihmc.paper.cone:resolve")
-PROBLEMS = {
-    "sine_small": _SINE,
-    "sine_large": _SINE,
-    "burgers": ProblemKind(BurgersConfig, "vihmc.paper.burgers:build", _PRESETS),
-    "cone": _CONE,
-    "cone_synthetic": _CONE,
-}
+
+def __getattr__(name: str) -> Any:
+    """Load the experiments when they are asked for: the command's help needs only the names of its commands."""
+    if name == "PROBLEMS":
+        from vihmc.paper.problems import PROBLEMS
+
+        return PROBLEMS
+    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
