@@ -8,6 +8,8 @@ the warm-up averages over all chains.
 import os
 import sys
 from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
 
 import jax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
@@ -18,9 +20,13 @@ _AXIS = "chains"
 
 def use_cores(num_cores: int | None = None) -> None:
     """Make a device of every core, or of so many of them; of no effect once JAX has started."""
-    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     with suppress(RuntimeError):
-        jax.config.update("jax_num_cpu_devices", num_cores or available)
+        jax.config.update("jax_num_cpu_devices", num_cores or count_cores())
+
+
+def count_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def distribute_chains(chains: Float[Array, "chains dim"], *, at_least: int = 1) -> Float[Array, "chains dim"]:
@@ -33,6 +39,29 @@ def distribute_chains(chains: Float[Array, "chains dim"], *, at_least: int = 1) 
     devices = jax.local_devices()[:num_devices]
     mesh = jax.make_mesh((num_devices,), (_AXIS,), axis_types=(AxisType.Auto,), devices=devices)
     return jax.device_put(chains, NamedSharding(mesh, PartitionSpec(_AXIS)))
+
+
+class Memory(NamedTuple):
+    """Memory of the machine, in gigabytes; nan where the system does not tell."""
+
+    total: float
+    available: float
+
+
+def machine_memory(proc: Path = Path("/proc/meminfo"), limit: Path = Path("/sys/fs/cgroup/memory.max")) -> Memory:
+    """Memory of the machine and how much of it a new process could have, by the files in which Linux tells them.
+
+    A container may have less than its machine, and then `limit` holds a number of bytes.
+    """
+    try:
+        lines = (line.split() for line in proc.read_text(encoding="utf-8").splitlines())
+        kilobytes = {words[0]: int(words[1]) for words in lines if len(words) > 1}
+        total, available = (kilobytes[name] * 1024 / 1e9 for name in ("MemTotal:", "MemAvailable:"))
+    except (OSError, ValueError, KeyError):
+        return Memory(float("nan"), float("nan"))
+    with suppress(OSError, ValueError):
+        total = min(total, int(limit.read_text(encoding="utf-8")) / 1e9)
+    return Memory(total, min(total, available))
 
 
 def peak_memory_gb() -> float:

@@ -301,6 +301,26 @@ def compare(
     console.print(f"Wrote {write_comparison(comparison, out)}.", soft_wrap=True)
 
 
+@app.command()
+def doctor(
+    self_test: Annotated[
+        bool, typer.Option("--self-test/--no-self-test", help="Run the method on a model with a known posterior.")
+    ] = True,
+) -> None:
+    """Check this installation, for bug reports: versions, devices, precision, threads, memory, and a self-test.
+
+    Exit code 0 if all is well; 1 if something is wrong, with what to do about it.
+    """
+    from rich.console import Console
+
+    from vihmc.cli.doctor import examine, print_finding
+
+    console = Console()
+    if not examine(lambda finding: print_finding(console, finding), self_test=self_test):
+        raise typer.Exit(1)
+    print("All is well.")
+
+
 for command in entry_points(group="vihmc.commands"):
     app.command(command.name)(command.load())
 
