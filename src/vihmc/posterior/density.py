@@ -30,13 +30,14 @@ from vihmc.posterior.layer_costs import FrozenLayers
 from vihmc.posterior.layout import ParamLayout
 from vihmc.posterior.likelihoods import Gaussian, Likelihood
 from vihmc.posterior.priors import Prior, WeightPrior
+from vihmc.posterior.row_blocks import MANY_ROWS, accumulate, map_in_blocks, sum_in_blocks, take_rows
 from vihmc.posterior.shards import ShardedDensity, check_shards
 from vihmc.posterior.shared import SplitInputs, is_same, join_inputs, split_inputs
 from vihmc.posterior.squared_gradients import gradients_at, sum_squared_gradients
 from vihmc.posterior.subspace import Subspace
 from vihmc.types import Inputs, Key, Params, PredictFn, Vector, register_pytree, short
 
-_MAX_PERMUTED = 10_000
+_MAX_PERMUTED = 1000
 _FIRST_LOG_PRIOR_STD = 0.0
 
 
@@ -216,8 +217,13 @@ class Posterior:
         return None
 
     def predict(self, theta: Vector, inputs: Inputs) -> Array:
-        """Run the model on a parameter vector."""
-        return self.model.apply(self.layout.unravel(theta), join_inputs(inputs, self.shared))
+        """Run the model on a parameter vector; on very many rows, a block of them at a time."""
+        params = self.layout.unravel(theta)
+
+        def run(rows: Inputs) -> Array:
+            return self.model.apply(params, join_inputs(rows, self.shared))
+
+        return map_in_blocks(run, inputs) if len(jax.tree.leaves(inputs)[0]) > MANY_ROWS else run(inputs)
 
     @property
     def has_fast_squared_gradients(self) -> bool:
@@ -247,6 +253,8 @@ class Posterior:
 
     def log_likelihood(self, theta: Vector, batch: Any = None) -> Array:
         """Log likelihood of all data, or an unbiased estimate of it from the observations in `batch`."""
+        if batch is None and self.num_observations > MANY_ROWS:
+            return sum_in_blocks(_log_likelihood_of_rows, self.num_observations, (self, theta))
         log_scales = self.scales(theta).likelihood
         if batch is None:
             return self.likelihood.log_likelihood(self.targets, self.predict(theta, self.inputs), log_scales)
@@ -266,6 +274,11 @@ class Posterior:
         """The posterior of some of the observations."""
         inputs, targets = jax.tree.map(lambda leaf: leaf[index], (self.inputs, self.targets))
         return replace(self, inputs=inputs, targets=targets, likelihood=self.likelihood.rows(jnp.asarray(index)))
+
+    def _successive_rows(self, start: Any, size: int) -> "Posterior":
+        """The posterior of a block of observations."""
+        inputs, targets = take_rows((self.inputs, self.targets), start, size)
+        return replace(self, inputs=inputs, targets=targets, likelihood=self.likelihood.rows(start + jnp.arange(size)))
 
     def without(self, is_left_out: Bool[np.ndarray, " rows"]) -> "Posterior":
         """The posterior of all observations but some; an operator may keep its shapes."""
@@ -308,6 +321,11 @@ class Posterior:
 
     def gauss_newton_product(self, theta: Vector, tangent: Vector) -> Vector:
         r"""Multiply a vector by :math:`J^\top W P J`, with J of the training predictions and P their precision."""
+        if self.num_observations > MANY_ROWS:
+            return accumulate(
+                lambda start, size: self._successive_rows(start, size).gauss_newton_product(theta, tangent),
+                self.num_observations,
+            ).astype(theta.dtype)
         outputs, push = jax.linearize(lambda theta: self.predict(theta, self.inputs), theta)
         change = self.likelihood.precision_product(outputs, self.scales(theta).likelihood, push(tangent))
         if self.weights is not None:
@@ -392,11 +410,17 @@ def choose_part(name: str, given: Any, short_name: str, short: Any, kind: Any) -
 def draw_rows(rng_key: Key, num_rows: int, batch_size: int) -> Int[Array, " batch"]:
     """Draw rows at random: without replacement, or with it where there are many.
 
-    A permutation of a million rows takes longer than a gradient; of so many, hardly any is drawn twice.
+    A permutation of ten thousand rows takes longer than the gradient of a batch, and that of a million a second. Drawn
+    one by one, few of so many rows are drawn twice, and the sum over the batch is as unbiased.
     """
     if num_rows > _MAX_PERMUTED and num_rows > batch_size:
         return jax.random.randint(rng_key, (batch_size,), 0, num_rows)
     return jax.random.permutation(rng_key, num_rows)[:batch_size]
+
+
+def _log_likelihood_of_rows(tree: tuple[Posterior, Vector], start: Any, size: int) -> Array:
+    posterior, theta = tree
+    return posterior._successive_rows(start, size).log_likelihood(theta)
 
 
 def _shard_density(posterior: Posterior, subspace: Subspace, position: Array, index: Array, num_shards: int) -> Array:
