@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 
 from vihmc import MLP, Posterior
+from vihmc.config.method import VIConfig
+from vihmc.fit.result import find_bounds
 from vihmc.posterior.density import draw_rows
+from vihmc.posterior.mean_field import MeanField, estimate_elbo
 from vihmc.posterior.row_blocks import MANY_ROWS, ROWS_AT_ONCE, accumulate, sum_in_blocks
 
 NUM_ROWS = MANY_ROWS + ROWS_AT_ONCE // 3
@@ -121,3 +124,49 @@ def test_rows_of_a_batch_are_drawn_without_a_permutation_of_all():
     # The mean of uniform numbers, |z| < 5.
     assert abs(rows.mean() / 1e6 - 0.5) < 5 * (1 / 12 / 4096) ** 0.5
     assert len(np.unique(rows)) > 4050
+
+
+@pytest.mark.parametrize("standardise", [False, True])
+@pytest.mark.parametrize("is_weighted", [False, True])
+def test_squares_summed_layer_by_layer_equal_those_of_single_gradients(monkeypatch, standardise, is_weighted):
+    rng = np.random.default_rng(0)
+    inputs, targets = 3 + 2 * rng.normal(size=(30, 3)), 5 * rng.normal(size=(30, 2))
+    posterior = Posterior.of(MLP((3, 8, 8, 2)), inputs, targets, noise_std=0.1, prior_std=1.0, standardise=standardise)
+    theta = 0.3 * jax.random.normal(jax.random.key(1), (posterior.num_params,))
+    weights = jnp.asarray(rng.uniform(size=(30, 2))) if is_weighted else None
+    assert not posterior.has_fast_squared_gradients
+    expected = posterior.sum_squared_gradients(theta, posterior.inputs, weights=weights)
+    monkeypatch.setattr("vihmc.posterior.density._MANY_DERIVATIVES", 0)
+    assert posterior.has_fast_squared_gradients
+    found = posterior.sum_squared_gradients(theta, posterior.inputs, weights=weights)
+    np.testing.assert_allclose(found, expected, rtol=1e-10)
+
+
+def test_squares_of_very_many_rows_are_summed_block_by_block():
+    posterior = make_posterior(NUM_ROWS, noise_std=0.1, prior_std=1.0)
+    posterior = replace(
+        posterior, inputs=jnp.tile(posterior.inputs, (40, 1)), targets=jnp.tile(posterior.targets, (40, 1))
+    )
+    assert posterior.has_fast_squared_gradients
+    theta = 0.3 * jax.random.normal(jax.random.key(1), (posterior.num_params,))
+    found = posterior.sum_squared_gradients(theta, posterior.inputs)
+    once = posterior.model.sum_squared_rows(posterior.layout.unravel(theta), posterior.inputs[:NUM_ROWS])
+    np.testing.assert_allclose(found, 40 * posterior.layout.ravel(once), rtol=1e-9)
+
+
+def test_a_model_that_is_no_dense_network_has_no_fast_squares(monkeypatch):
+    monkeypatch.setattr("vihmc.posterior.density._MANY_DERIVATIVES", 0)
+    data = np.linspace(-1, 1, 6)[:, None], np.linspace(0, 1, 6)[:, None]
+    params = {"w": jnp.ones((1, 1))}
+    posterior = Posterior.of(lambda p, x: x @ p["w"], params, *data, noise_std=0.1, prior_std=1.0, standardise=True)
+    assert not posterior.has_fast_squared_gradients
+
+
+def test_large_models_have_fewer_samples_of_the_bound(monkeypatch):
+    monkeypatch.setattr("vihmc.fit.result._BOUND_OPERATIONS", 0)
+    posterior = make_posterior(20, noise_std=0.1, prior_std=1.0)
+    q = MeanField(jnp.zeros(posterior.dim), jnp.ones(posterior.dim))
+    key = jax.random.key(0)
+    found, _ = find_bounds(posterior, q, VIConfig(num_bound_samples=512), key)
+    expected = estimate_elbo(posterior, q, jax.random.split(key)[0], 16)
+    assert found == expected

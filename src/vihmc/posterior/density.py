@@ -23,6 +23,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from vihmc.errors import InputError
 from vihmc.frameworks.adapt import adapt_model
+from vihmc.models.model import SquaredGradients
 from vihmc.models.standardised import standardise as as_standardised
 from vihmc.posterior.checks import Validation, as_finite, check_inputs_like, check_lengths, check_validation
 from vihmc.posterior.hierarchy import Scales, log_hyperprior, log_prior, split_scales
@@ -39,6 +40,8 @@ from vihmc.types import Inputs, Key, Params, PredictFn, Vector, register_pytree,
 
 _MAX_PERMUTED = 1000
 _FIRST_LOG_PRIOR_STD = 0.0
+_MANY_DERIVATIVES = 100_000_000
+"""Rows times parameters from which on squared derivatives are summed layer by layer, if the model can."""
 
 
 class RowWise(NamedTuple):
@@ -228,7 +231,15 @@ class Posterior:
     @property
     def has_fast_squared_gradients(self) -> bool:
         """Whether :meth:`sum_squared_gradients` costs less than a gradient for every output."""
-        return False
+        return self._sums_squares_of_layers
+
+    @property
+    def _sums_squares_of_layers(self) -> bool:
+        """Whether the model sums squared derivatives layer by layer, and there are so many that it matters."""
+        if self.num_observations * self.num_params <= _MANY_DERIVATIVES or not isinstance(self.model, SquaredGradients):
+            return False
+        theta = jax.ShapeDtypeStruct((self.dim,), self.targets.dtype)
+        return jax.eval_shape(_layer_squares, self, theta, self.inputs, None) is not None
 
     def row_wise(self, subspace: Subspace, inputs: Inputs, *, locations: Array | None = None) -> RowWise:
         """The predictions at `inputs`, to be evaluated some rows at a time.
@@ -311,6 +322,8 @@ class Posterior:
         self, theta: Vector, inputs: Inputs, *, weights: Array | None = None, memory_mb: float = 256.0
     ) -> Vector:
         r"""Exact sums :math:`\sum_j w_j J_{ji}^2` over all outputs at `inputs`."""
+        if self._sums_squares_of_layers:
+            return _sum_squares_of_layers(self, theta, inputs, weights)
         return sum_squared_gradients(self.predict, theta, inputs, weights=weights, memory_mb=memory_mb)
 
     def gradients_at(
@@ -416,6 +429,24 @@ def draw_rows(rng_key: Key, num_rows: int, batch_size: int) -> Int[Array, " batc
     if num_rows > _MAX_PERMUTED and num_rows > batch_size:
         return jax.random.randint(rng_key, (batch_size,), 0, num_rows)
     return jax.random.permutation(rng_key, num_rows)[:batch_size]
+
+
+def _layer_squares(posterior: Posterior, theta: Vector, inputs: Inputs, weights: Array | None) -> Vector | None:
+    sums = posterior.model.sum_squared_rows(posterior.layout.unravel(theta), inputs, weights)
+    return None if sums is None else posterior.layout.ravel(sums)
+
+
+@jax.jit
+def _sum_squares_of_layers(posterior: Posterior, theta: Vector, inputs: Inputs, weights: Array | None) -> Vector:
+    num_rows = len(jax.tree.leaves(inputs)[0])
+    if num_rows <= MANY_ROWS:
+        found = _layer_squares(posterior, theta, inputs, weights)
+    else:
+        found = accumulate(
+            lambda start, size: _layer_squares(posterior, theta, *take_rows((inputs, weights), start, size)), num_rows
+        )
+    assert found is not None, "asked for before"
+    return found.astype(theta.dtype)
 
 
 def _log_likelihood_of_rows(tree: tuple[Posterior, Vector], start: Any, size: int) -> Array:
