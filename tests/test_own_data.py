@@ -162,16 +162,18 @@ def test_a_file_is_known_by_its_checksum(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.txt", b"1", "`data` must end in .csv, .npz or .mat, got"),
-        ("a.csv", b"\xff\xfe1", "`data` must be a readable .csv, .npz or .mat file, got"),
-        ("a.npz", b"PK\x03\x04broken", "`data` must be a readable .csv, .npz or .mat file, got"),
-        ("a.mat", b"broken", "`data` must be a readable .csv, .npz or .mat file, got"),
+        ("a.txt", b"1", "`data` must end in .csv, .parquet, .npy, .npz or .mat, got"),
+        ("a.csv", b"\xff\xfe1", "`data` must be a readable .csv, .parquet, .npy, .npz or .mat file, got"),
+        ("a.npz", b"PK\x03\x04broken", "`data` must be a readable .csv, .parquet, .npy, .npz or .mat file, got"),
+        ("a.mat", b"broken", "`data` must be a readable .csv, .parquet, .npy, .npz or .mat file, got"),
         (
             "a.mat",
             b"MATLAB 7.3 MAT-file".ljust(124) + b"\x00\x02IM" + b"\x89HDF\r\n",
             "must be a MATLAB file of version 7 or older",
         ),
-        ("a.csv", None, "`data` must be a readable .csv, .npz or .mat file, got"),
+        ("a.csv", None, "`data` must be a readable .csv, .parquet, .npy, .npz or .mat file, got"),
+        ("a.parquet", b"PAR1broken", "`data` must be a readable .csv, .parquet, .npy, .npz or .mat file, got"),
+        ("a.npy", b"broken", "`data` must be a readable .csv, .parquet, .npy, .npz or .mat file, got"),
         ("a.csv", b"a,b\n1,x\n", "got 'x', not a number, in column 'b' on line 2."),
     ],
 )
@@ -183,6 +185,56 @@ def test_a_file_that_cannot_be_read_is_one_sentence(tmp_path, name, content, mes
     assert message in str(caught.value)
     assert str(caught.value).startswith("`data`")
     assert "\n" not in str(caught.value)
+
+
+def write_table(path, columns: dict) -> None:
+    """Write named columns as a .csv, .parquet or .npy file."""
+    if path.suffix == ".parquet":
+        pyarrow = pytest.importorskip("pyarrow")
+        parquet = pytest.importorskip("pyarrow.parquet")
+        parquet.write_table(pyarrow.table(columns), path)
+    elif path.suffix == ".npy":
+        np.save(path, np.rec.fromarrays(list(columns.values()), names=list(columns)))
+    else:
+        rows = np.stack(list(columns.values()), axis=1)
+        path.write_text(",".join(columns) + "\n" + "".join(",".join(map(repr, row)) + "\n" for row in rows.tolist()))
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".npy"])
+def test_a_table_is_the_same_problem_from_every_kind_of_file(tmp_path, suffix):
+    rng = np.random.default_rng(0)
+    columns = {"angle": rng.normal(size=20), "speed": rng.normal(size=20), "lift": rng.normal(size=20)}
+    problems = []
+    for kind in (".csv", suffix):
+        write_table(tmp_path / f"wing{kind}", columns)
+        problems.append(build_problem(MLPConfig(data_file=str(tmp_path / f"wing{kind}"))))
+    expected, found = problems
+    assert found.input_names == ("angle", "speed")
+    assert found.target_names == ("lift",)
+    np.testing.assert_array_equal(found.posterior.inputs, expected.posterior.inputs)
+    np.testing.assert_array_equal(found.validation_targets, expected.validation_targets)
+
+
+def test_a_matrix_on_disk_stays_there_until_a_column_is_used(tmp_path):
+    np.save(tmp_path / "a.npy", np.arange(12.0).reshape(4, 3))
+    file = read_data_file(tmp_path / "a.npy", "data")
+    assert list(file.arrays) == ["column_0", "column_1", "column_2"]
+    assert all(isinstance(column, np.memmap) for column in file.arrays.values())
+    np.testing.assert_array_equal(file.get("column_1", "inputs"), [1, 4, 7, 10])
+    np.save(tmp_path / "b.npy", np.zeros(4))
+    with pytest.raises(InputError, match=r"must hold a matrix with a row per observation, got the shape \(4,\)"):
+        read_data_file(tmp_path / "b.npy", "data")
+
+
+def test_what_is_no_number_in_a_parquet_file_is_refused_where_it_is_used(tmp_path):
+    write_table(tmp_path / "a.parquet", {"x": [1.0, None], "count": [1, None], "word": ["a", "b"], "y": [1, 2]})
+    file = read_data_file(tmp_path / "a.parquet", "data")
+    np.testing.assert_array_equal(file.get("y", "targets"), [1, 2])
+    for name in ("x", "count"):
+        with pytest.raises(InputError, match=f"with '{name}', which is nan at row 1, counted from 0"):
+            file.get(name, "inputs")
+    with pytest.raises(InputError, match="with 'word', which has the dtype"):
+        file.get("word", "inputs")
 
 
 def test_a_pickle_is_never_opened(tmp_path):

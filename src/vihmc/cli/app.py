@@ -80,7 +80,7 @@ def run(
     ] = None,
     target_inputs: Annotated[
         str | None,
-        typer.Option(help="Inputs where the model will be used: training, validation, or a .npz, .csv or .mat file."),
+        typer.Option(help="Inputs where the model will be used: training, validation, or a file such as .csv or .npz."),
     ] = None,
     chains: Annotated[int | None, typer.Option(help="Number of chains.")] = None,
     draws: Annotated[int | None, typer.Option(help="Retained draws per chain, whether converged or not.")] = None,
@@ -198,7 +198,9 @@ def monitor(
 @app.command()
 def predict(
     directory: Directory,
-    inputs: Annotated[Path, typer.Option(help="Inputs: .npz, .csv or .mat, with the names of the training inputs.")],
+    inputs: Annotated[
+        Path, typer.Option(help="Inputs: a file such as .csv or .npz, with the names of the training inputs.")
+    ],
     out: Annotated[Path, typer.Option(help="File for means, stds and quantiles: .csv or .npz.")],
     method: Annotated[str, typer.Option(help="VI-HMC, VI, or HMC if the run had --reference.")] = "VI-HMC",
     quantiles: Annotated[
@@ -217,7 +219,9 @@ def predict(
 @app.command()
 def calibrate(
     directory: Directory,
-    data: Annotated[Path, typer.Option(help="Held-out data with targets: .csv, .npz or .mat, named as in training.")],
+    data: Annotated[
+        Path, typer.Option(help="Held-out data with targets: a file such as .csv or .npz, named as in training.")
+    ],
     level: Annotated[
         float | None, typer.Option(help="Probability of holding a new row or function. Default: 0.95 and 0.9.")
     ] = None,
@@ -255,7 +259,7 @@ def init(
     out: Annotated[Path, typer.Argument(help="The file to write.")] = Path("vihmc.toml"),
     kind: Annotated[str, typer.Option(help="mlp for regression, deeponet for an operator.")] = "mlp",
     data: Annotated[
-        Path | None, typer.Option(help="Your data, .npz, .csv or .mat; its columns or arrays are filled in.")
+        Path | None, typer.Option(help="Your data, a file such as .csv or .npz; its columns or arrays are filled in.")
     ] = None,
 ) -> None:
     """Write a commented .toml file to start from, for your own data."""

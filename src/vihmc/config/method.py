@@ -69,7 +69,7 @@ class SelectionConfig(Settings):
     count: PositiveInt | None = Field(None, description="Number of parameters to select, instead of a threshold.")
     target_inputs: str = Field(
         "training",
-        description="Inputs at which predictions matter: 'training', 'validation', or a file (.npz, .csv or .mat).",
+        description="Inputs at which predictions matter: 'training', 'validation', or a file such as .csv or .npz.",
     )
     captured_variance: Literal["auto", "always", "never"] = Field(
         "auto",

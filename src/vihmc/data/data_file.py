@@ -1,4 +1,7 @@
-"""Arrays of numbers from your own files: .csv, .npz and .mat. Nothing is unpickled."""
+"""Arrays of numbers from your own files: .csv, .parquet, .npy, .npz and .mat. Nothing is unpickled.
+
+The numbers of a .npy file stay on disk until a column is asked for, and only the columns that are asked for are read.
+"""
 
 import hashlib
 from pathlib import Path
@@ -28,7 +31,7 @@ class DataFile(NamedTuple):
     @property
     def is_table(self) -> bool:
         """Whether the arrays are columns of a table."""
-        return self.path.suffix.lower() == ".csv"
+        return self.path.suffix.lower() in _TABLES
 
     def get(self, name: str, setting: str) -> np.ndarray:
         """Return the column or array that a setting names, as finite float64.
@@ -48,18 +51,19 @@ class DataFile(NamedTuple):
         )
 
 
-def read_data_file(path: Path, setting: str, *, kinds: tuple[str, ...] = (".csv", ".npz", ".mat")) -> DataFile:
+def read_data_file(path: Path, setting: str, *, kinds: tuple[str, ...] | None = None) -> DataFile:
     """Read a whole file.
 
     Args:
         path: The file; its suffix tells its kind.
         setting: The setting that names it, for errors.
-        kinds: Allowed suffixes.
+        kinds: Allowed suffixes; all that can be read if not given.
 
     Raises:
         InputError: If it cannot be read, or its contents do not match its suffix.
     """
     kind = path.suffix.lower()
+    kinds = kinds or tuple(_READERS)
     *others, last = kinds
     if kind not in kinds:
         raise InputError(f"`{setting}` must end in {', '.join(others)} or {last}, got {path}.")
@@ -82,6 +86,29 @@ def _read_csv(file: IO[bytes], source: str) -> dict[str, np.ndarray]:
     return parse_csv(file.read().decode("utf-8-sig"), source)
 
 
+def _read_parquet(file: IO[bytes], source: str) -> dict[str, np.ndarray]:
+    try:
+        from pyarrow import parquet
+    except ImportError:
+        raise InputError(
+            f"{source} needs the package pyarrow to be read. Install it with: pip install vihmc[parquet]"
+        ) from None
+    table = parquet.ParquetFile(file).read()
+    if repeated := [name for index, name in enumerate(table.column_names) if name in table.column_names[:index]]:
+        raise InputError(f"{source} must name every column once, got '{repeated[0]}' twice.")
+    # A missing number is not a number, and is refused as such where its column is used.
+    return {name: table[name].to_numpy() for name in table.column_names}
+
+
+def _read_npy(file: IO[bytes], source: str) -> dict[str, np.ndarray]:
+    array = np.load(file.name, mmap_mode="r", allow_pickle=False)
+    if array.dtype.names is not None and array.ndim == 1:
+        return {name: array[name] for name in array.dtype.names}
+    if array.ndim != 2:
+        raise InputError(f"{source} must hold a matrix with a row per observation, got the shape {array.shape}.")
+    return {f"column_{index}": array[:, index] for index in range(array.shape[1])}
+
+
 def _read_npz(file: IO[bytes], source: str) -> dict[str, np.ndarray]:
     return dict(np.load(file, allow_pickle=False))
 
@@ -98,7 +125,9 @@ def _read_mat(file: IO[bytes], source: str) -> dict[str, np.ndarray]:
     return {name: value for name, value in arrays.items() if not name.startswith("__")}
 
 
-_READERS = {".csv": _read_csv, ".npz": _read_npz, ".mat": _read_mat}
+_READERS = {".csv": _read_csv, ".parquet": _read_parquet, ".npy": _read_npy, ".npz": _read_npz, ".mat": _read_mat}
+_TABLES = (".csv", ".parquet", ".npy")
+"""Files whose arrays are columns."""
 
 
 def _as_numbers(value: Any, sentence: str) -> np.ndarray:

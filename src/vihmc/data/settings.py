@@ -43,7 +43,9 @@ class MLPConfig(OwnDataConfig):
     """Regression with a dense network, on your own data."""
 
     name: Literal["mlp"] = Field("mlp", description="The kind of model: a dense network for regression.")
-    data_file: str | None = Field(None, description="A .csv, .npz or .mat file with one row per observation.")
+    data_file: str | None = Field(
+        None, description="A .csv, .parquet, .npy, .npz or .mat file with one row per observation."
+    )
     inputs: Names | None = Field(
         None,
         description="Columns or arrays that are inputs; if not given, all columns but the targets, or the array X.",

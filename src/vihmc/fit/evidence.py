@@ -38,6 +38,8 @@ from vihmc.types import Key, Vector
 _MAX_ROWS = 4096
 _MAX_PARAMS = 4096
 _NUM_PROBES = 8
+_PROBED_PARAMS = 2_000_000
+"""Random signs in all: a sum over more parameters has a smaller relative error, and each probe costs more."""
 _NUM_ITERATIONS = 60
 _NEGLIGIBLE = 50
 """Observations per parameter from which on the noise hardly depends on how many parameters were fitted."""
@@ -123,7 +125,8 @@ def _fitted_shares(posterior: Posterior, theta: Float[Array, " dim"], rng_key: K
         of_outputs.flat[rows.observed] = leverages
         return _Fitted(jnp.asarray(shares, theta.dtype), jnp.asarray(of_outputs, theta.dtype))
     product = Partial(scaled_product, known, jnp.arange(weights.size), weights, scale)
-    shares = _estimated_shares(product, rng_key, size=weights.size, dtype=theta.dtype)
+    num_probes = int(np.clip(_PROBED_PARAMS // weights.size, 1, _NUM_PROBES))
+    shares = _estimated_shares(product, rng_key, size=weights.size, dtype=theta.dtype, num_probes=num_probes)
     return _Fitted(shares, jnp.sum(shares))
 
 
@@ -136,14 +139,16 @@ def _exact_shares(rows: Float[np.ndarray, "n params"]) -> tuple[Float[np.ndarray
     return np.einsum("np,np->p", rows, solved), np.einsum("np,np->n", rows, solved)
 
 
-@partial(jax.jit, static_argnames=("size", "dtype"))
-def _estimated_shares(product: Partial, rng_key: Key, *, size: int, dtype: np.dtype) -> Float[Array, " params"]:
+@partial(jax.jit, static_argnames=("size", "dtype", "num_probes"))
+def _estimated_shares(
+    product: Partial, rng_key: Key, *, size: int, dtype: np.dtype, num_probes: int
+) -> Float[Array, " params"]:
     def shares(key: Key) -> Array:
         signs = jax.random.rademacher(key, (size,), dtype)
         solution, _ = jax.scipy.sparse.linalg.cg(lambda v: v + product(v), signs, maxiter=_NUM_ITERATIONS)
         return 1 - signs * solution
 
-    return jnp.mean(jax.lax.map(shares, jax.random.split(rng_key, _NUM_PROBES)), axis=0)
+    return jnp.mean(jax.lax.map(shares, jax.random.split(rng_key, num_probes)), axis=0)
 
 
 def with_spread_of_scales(posterior: Posterior, theta: Vector, *, kl_weight: float = 1.0) -> Vector:

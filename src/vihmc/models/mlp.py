@@ -121,6 +121,15 @@ class MLP:
         outputs = multiply(hidden, layer["weight"])
         return outputs + layer["bias"] if "bias" in layer else outputs
 
+    def sum_squared_rows(
+        self, params: Params, inputs: Float[Array, "n inputs"], weights: Float[Array, "n outputs"] | None = None
+    ) -> Params:
+        r"""Sums over all outputs, :math:`\sum_{n,o} w_{no} (\partial F_o(x_n) / \partial \theta_i)^2`."""
+        directions = jnp.eye(self.widths[-1], dtype=inputs.dtype)
+        if weights is not None:
+            directions = directions[:, None, :] * jnp.sqrt(weights)
+        return self.sum_squared_gradients(params, inputs, directions)
+
     def sum_squared_gradients(
         self,
         params: Params,

@@ -77,6 +77,17 @@ class VectorisedChains(Protocol):
 
 
 @runtime_checkable
+class SquaredGradients(Protocol):
+    """A network whose squared derivatives can be summed over rows without a gradient for each."""
+
+    def sum_squared_rows(
+        self, params: Params, inputs: Inputs, weights: Float[Array, "n outputs"] | None = None
+    ) -> Params | None:
+        """Sums over rows and outputs of squared derivatives, times weights; None if it cannot after all."""
+        ...
+
+
+@runtime_checkable
 class HasUnits(Protocol):
     """A network between data in their own units: ``targets.undo(network(inputs(x)))``."""
 

@@ -10,6 +10,7 @@ predictions stay in the units that they came in.
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -17,6 +18,7 @@ from jaxtyping import Array, Float
 from vihmc.errors import InputError
 from vihmc.models.deeponet import DeepONet
 from vihmc.models.features import Chained, PeriodicFeatures, Scaling, check_digits
+from vihmc.models.model import SquaredGradients
 from vihmc.types import Key, Params
 
 
@@ -50,6 +52,23 @@ class Standardised:
         means, log_stds = jnp.split(outputs, [-self.num_log_stds], axis=-1)
         units = jnp.log(jnp.asarray(self.targets.stds, outputs.dtype))
         return jnp.concatenate([self.targets.undo(means), log_stds + units], axis=-1)
+
+    def sum_squared_rows(
+        self, params: Params, inputs: Float[Array, "n inputs"], weights: Float[Array, "n outputs"] | None = None
+    ) -> Params | None:
+        """Sums over rows and outputs of squared derivatives, times weights; None if the network has no fast way."""
+        if not isinstance(self.network, SquaredGradients):
+            return None
+        outputs = jax.eval_shape(self.network.apply, params, inputs)
+        units = _squared_units(self.targets, self.num_log_stds, outputs.shape[-1], outputs.dtype)
+        weights = jnp.broadcast_to(units, outputs.shape) if weights is None else weights * units
+        return self.network.sum_squared_rows(params, self.inputs(inputs), weights)
+
+
+def _squared_units(targets: Scaling | None, num_log_stds: int, num_outputs: int, dtype: Any) -> Array:
+    """How much larger the squared derivatives are in units of the targets; logarithms have none."""
+    units = jnp.ones(num_outputs - num_log_stds) if targets is None else jnp.asarray(targets.stds) ** 2
+    return jnp.concatenate([units, jnp.ones(num_log_stds)]).astype(dtype)
 
 
 def standardise(model: Any, inputs: Any, targets: Any | None, *, num_outputs: int, dtype: Any) -> Standardised:

@@ -23,6 +23,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from vihmc.errors import InputError
 from vihmc.frameworks.adapt import adapt_model
+from vihmc.models.model import SquaredGradients
 from vihmc.models.standardised import standardise as as_standardised
 from vihmc.posterior.checks import Validation, as_finite, check_inputs_like, check_lengths, check_validation
 from vihmc.posterior.hierarchy import Scales, log_hyperprior, log_prior, split_scales
@@ -30,14 +31,17 @@ from vihmc.posterior.layer_costs import FrozenLayers
 from vihmc.posterior.layout import ParamLayout
 from vihmc.posterior.likelihoods import Gaussian, Likelihood
 from vihmc.posterior.priors import Prior, WeightPrior
+from vihmc.posterior.row_blocks import MANY_ROWS, accumulate, map_in_blocks, sum_in_blocks, take_rows
 from vihmc.posterior.shards import ShardedDensity, check_shards
 from vihmc.posterior.shared import SplitInputs, is_same, join_inputs, split_inputs
 from vihmc.posterior.squared_gradients import gradients_at, sum_squared_gradients
 from vihmc.posterior.subspace import Subspace
 from vihmc.types import Inputs, Key, Params, PredictFn, Vector, register_pytree, short
 
-_MAX_PERMUTED = 10_000
+_MAX_PERMUTED = 1000
 _FIRST_LOG_PRIOR_STD = 0.0
+_MANY_DERIVATIVES = 100_000_000
+"""Rows times parameters from which on squared derivatives are summed layer by layer, if the model can."""
 
 
 class RowWise(NamedTuple):
@@ -216,13 +220,26 @@ class Posterior:
         return None
 
     def predict(self, theta: Vector, inputs: Inputs) -> Array:
-        """Run the model on a parameter vector."""
-        return self.model.apply(self.layout.unravel(theta), join_inputs(inputs, self.shared))
+        """Run the model on a parameter vector; on very many rows, a block of them at a time."""
+        params = self.layout.unravel(theta)
+
+        def run(rows: Inputs) -> Array:
+            return self.model.apply(params, join_inputs(rows, self.shared))
+
+        return map_in_blocks(run, inputs) if len(jax.tree.leaves(inputs)[0]) > MANY_ROWS else run(inputs)
 
     @property
     def has_fast_squared_gradients(self) -> bool:
         """Whether :meth:`sum_squared_gradients` costs less than a gradient for every output."""
-        return False
+        return self._sums_squares_of_layers
+
+    @property
+    def _sums_squares_of_layers(self) -> bool:
+        """Whether the model sums squared derivatives layer by layer, and there are so many that it matters."""
+        if self.num_observations * self.num_params <= _MANY_DERIVATIVES or not isinstance(self.model, SquaredGradients):
+            return False
+        theta = jax.ShapeDtypeStruct((self.dim,), self.targets.dtype)
+        return jax.eval_shape(_layer_squares, self, theta, self.inputs, None) is not None
 
     def row_wise(self, subspace: Subspace, inputs: Inputs, *, locations: Array | None = None) -> RowWise:
         """The predictions at `inputs`, to be evaluated some rows at a time.
@@ -247,6 +264,8 @@ class Posterior:
 
     def log_likelihood(self, theta: Vector, batch: Any = None) -> Array:
         """Log likelihood of all data, or an unbiased estimate of it from the observations in `batch`."""
+        if batch is None and self.num_observations > MANY_ROWS:
+            return sum_in_blocks(_log_likelihood_of_rows, self.num_observations, (self, theta))
         log_scales = self.scales(theta).likelihood
         if batch is None:
             return self.likelihood.log_likelihood(self.targets, self.predict(theta, self.inputs), log_scales)
@@ -266,6 +285,11 @@ class Posterior:
         """The posterior of some of the observations."""
         inputs, targets = jax.tree.map(lambda leaf: leaf[index], (self.inputs, self.targets))
         return replace(self, inputs=inputs, targets=targets, likelihood=self.likelihood.rows(jnp.asarray(index)))
+
+    def _successive_rows(self, start: Any, size: int) -> "Posterior":
+        """The posterior of a block of observations."""
+        inputs, targets = take_rows((self.inputs, self.targets), start, size)
+        return replace(self, inputs=inputs, targets=targets, likelihood=self.likelihood.rows(start + jnp.arange(size)))
 
     def without(self, is_left_out: Bool[np.ndarray, " rows"]) -> "Posterior":
         """The posterior of all observations but some; an operator may keep its shapes."""
@@ -298,6 +322,8 @@ class Posterior:
         self, theta: Vector, inputs: Inputs, *, weights: Array | None = None, memory_mb: float = 256.0
     ) -> Vector:
         r"""Exact sums :math:`\sum_j w_j J_{ji}^2` over all outputs at `inputs`."""
+        if self._sums_squares_of_layers:
+            return _sum_squares_of_layers(self, theta, inputs, weights)
         return sum_squared_gradients(self.predict, theta, inputs, weights=weights, memory_mb=memory_mb)
 
     def gradients_at(
@@ -308,6 +334,11 @@ class Posterior:
 
     def gauss_newton_product(self, theta: Vector, tangent: Vector) -> Vector:
         r"""Multiply a vector by :math:`J^\top W P J`, with J of the training predictions and P their precision."""
+        if self.num_observations > MANY_ROWS:
+            return accumulate(
+                lambda start, size: self._successive_rows(start, size).gauss_newton_product(theta, tangent),
+                self.num_observations,
+            ).astype(theta.dtype)
         outputs, push = jax.linearize(lambda theta: self.predict(theta, self.inputs), theta)
         change = self.likelihood.precision_product(outputs, self.scales(theta).likelihood, push(tangent))
         if self.weights is not None:
@@ -392,11 +423,35 @@ def choose_part(name: str, given: Any, short_name: str, short: Any, kind: Any) -
 def draw_rows(rng_key: Key, num_rows: int, batch_size: int) -> Int[Array, " batch"]:
     """Draw rows at random: without replacement, or with it where there are many.
 
-    A permutation of a million rows takes longer than a gradient; of so many, hardly any is drawn twice.
+    A permutation of ten thousand rows takes longer than the gradient of a batch, and that of a million a second. Drawn
+    one by one, few of so many rows are drawn twice, and the sum over the batch is as unbiased.
     """
     if num_rows > _MAX_PERMUTED and num_rows > batch_size:
         return jax.random.randint(rng_key, (batch_size,), 0, num_rows)
     return jax.random.permutation(rng_key, num_rows)[:batch_size]
+
+
+def _layer_squares(posterior: Posterior, theta: Vector, inputs: Inputs, weights: Array | None) -> Vector | None:
+    sums = posterior.model.sum_squared_rows(posterior.layout.unravel(theta), inputs, weights)
+    return None if sums is None else posterior.layout.ravel(sums)
+
+
+@jax.jit
+def _sum_squares_of_layers(posterior: Posterior, theta: Vector, inputs: Inputs, weights: Array | None) -> Vector:
+    num_rows = len(jax.tree.leaves(inputs)[0])
+    if num_rows <= MANY_ROWS:
+        found = _layer_squares(posterior, theta, inputs, weights)
+    else:
+        found = accumulate(
+            lambda start, size: _layer_squares(posterior, theta, *take_rows((inputs, weights), start, size)), num_rows
+        )
+    assert found is not None, "asked for before"
+    return found.astype(theta.dtype)
+
+
+def _log_likelihood_of_rows(tree: tuple[Posterior, Vector], start: Any, size: int) -> Array:
+    posterior, theta = tree
+    return posterior._successive_rows(start, size).log_likelihood(theta)
 
 
 def _shard_density(posterior: Posterior, subspace: Subspace, position: Array, index: Array, num_shards: int) -> Array:

@@ -40,6 +40,8 @@ VI, VIHMC, HMC = "VI", "VI-HMC", "HMC"
 _STREAM_REFERENCE, _STREAM_VI_DRAWS, _STREAM_START = 1001, 1002, 1003  # away from those that the pipeline splits off
 _STREAM_FROZEN_SHARE = 1005
 _NUM_FUNCTIONS = 100
+_MAX_VI_NUMBERS, _LEAST_VI_DRAWS = 200_000_000, 100
+"""Numbers of the draws of q, all parameters of each, that are held; but no fewer draws than these."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -267,9 +269,11 @@ def find_frozen_shares(problem: Problem, inference: Inference, config: RunConfig
 def first_stage_draws(problem: Problem, fit: FitResult, config: RunConfig) -> tuple[Subspace, np.ndarray]:
     """Draws for the predictions of the first stage alone: of q, or of the model linearised at the mode."""
     key = jax.random.fold_in(jax.random.key(config.seed), _STREAM_VI_DRAWS)
+    affordable = max(_LEAST_VI_DRAWS, _MAX_VI_NUMBERS // fit.q.mean.size)
+    num_draws = min(config.prediction.num_vi_draws, affordable)
     if fit.is_laplace:
-        return draw_linearised(problem.posterior, fit, key, config.prediction.num_vi_draws)
-    return whole_space(fit.q.mean), np.asarray(fit.q.sample(key, config.prediction.num_vi_draws))
+        return draw_linearised(problem.posterior, fit, key, num_draws)
+    return whole_space(fit.q.mean), np.asarray(fit.q.sample(key, num_draws))
 
 
 def check_run(problem: Problem, config: RunConfig) -> Folds | None:
