@@ -4,9 +4,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet
 
-.PHONY: demo test test-slow test-statistics test-frameworks check lint types benchmark clean
+.PHONY: demo demo-paper test test-slow test-statistics test-frameworks check lint types benchmark clean
 
-demo: $(VENV)/.installed ## run sine_small as published and print Table 1 beside ours
+demo: $(VENV)/.installed ## run on a small table that comes with the package, and say what to type for your own
+	$(BIN)/vihmc demo
+
+demo-paper: $(VENV)/.installed ## run sine_small as published and print Table 1 beside ours
 	$(BIN)/vihmc run sine_small --preset paper
 
 test: $(VENV)/.installed-dev ## run the tests

@@ -123,14 +123,46 @@ def run(
     }
     config = _build_config(problem, preset, _given(flags), settings or [])
 
+    from vihmc.runs.runtime import configure_jax
+
+    configure_jax(config)  # before the imports below, one of which starts JAX
+
     from rich.console import Console
 
     from vihmc.cli.runs import start_run
-    from vihmc.runs.runtime import configure_jax
-
-    configure_jax(config)
 
     start_run(config, out=out, fit_from=fit_from, console=Console())
+
+
+@app.command()
+def demo(
+    out: Annotated[
+        Path | None, typer.Option(help="New directory for the results. Default: runs/pump-demo-NUMBER.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Random seed of everything but the data.")] = 0,
+) -> None:
+    """Run the method on a small table that comes with the package, in about a minute.
+
+    Noise and prior scale are learnt. Prints held-out rows with their bands, and what to type for a table of your own.
+    """
+    from vihmc.data.demo import demo_settings, demo_table
+
+    config = _build_config("mlp", "default", demo_settings() | {"seed": seed}, [])
+
+    from vihmc.runs.runtime import configure_jax
+
+    configure_jax(config)  # before the imports below, one of which starts JAX
+
+    from rich.console import Console
+
+    from vihmc.cli.demo import held_out_table, print_next_steps
+    from vihmc.cli.runs import start_run
+    from vihmc.runs.directory import next_run_directory
+
+    console, directory = Console(), out or next_run_directory("pump", "demo")
+    start_run(config, out=directory, fit_from=None, console=console)
+    console.print(held_out_table(directory))
+    print_next_steps(console, demo_table())
 
 
 Directory = Annotated[Path, typer.Argument(help="A run directory.", show_default=False)]
