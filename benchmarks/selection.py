@@ -278,7 +278,7 @@ def evaluate(
         float(shares.mean()),
         float(shares.min()),
         rms(0.5 * np.log(np.maximum(shares, 1e-9))),
-        float(np.nanmax(assess(some, one_target=frozen is None).rhat)),
+        float(np.nanmax(assess(some, targets=None if frozen is None else range(len(some))).rhat)),
         float(sampled.chains.is_divergent.mean()),
         time.perf_counter() - began,
     )

@@ -241,14 +241,14 @@ def test_nothing_frozen_is_plain_sampling(x64, linear_gaussian):
 def test_chains_that_differ_by_right_are_assessed_within():
     rng = np.random.default_rng(0)
     values = rng.normal(size=(8, 400, 3)) + 5 * rng.normal(size=(8, 1, 3))
-    together, within = assess(values), assess(values, one_target=False)
+    together, within = assess(values), assess(values, targets=range(len(values)))
     assert together.rhat.min() > 2
     assert within.rhat.max() < 1.02
     assert within.ess_bulk.min() > 2000
     expected = values.mean(axis=1).std(axis=0, ddof=1) / np.sqrt(8)
     np.testing.assert_allclose(within.mcse_mean, expected)
     drifting = values + np.linspace(0, 3, 400)[:, None]
-    assert assess(drifting, one_target=False).rhat.min() > 1.1
+    assert assess(drifting, targets=range(len(values))).rhat.min() > 1.1
 
 
 @pytest.mark.parametrize(

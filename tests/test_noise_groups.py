@@ -178,7 +178,7 @@ def test_chains_find_the_exact_posterior_of_the_noises_of_a_linear_operator(x64)
     for index, moments in enumerate(exact):
         for power, value in enumerate(moments, start=1):
             terms = draws[..., index : index + 1] ** power
-            found = assess(terms, one_target=True)
+            found = assess(terms)
             error = terms.std() / np.sqrt(float(found.ess_bulk[0]))
             assert abs(terms.mean() - value) < 5 * error, (index, power, terms.mean(), value, error)
 

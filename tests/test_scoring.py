@@ -264,7 +264,7 @@ def sampled(posterior, log_scales):
     """Chains that have drawn these logarithms of scales, after the weights."""
     weights = np.zeros((*log_scales.shape[:2], posterior.num_params))
     positions = np.concatenate([weights, log_scales], axis=-1)
-    return Mock(spec=Sampled, selected_positions=positions, is_per_chain=False)
+    return Mock(spec=Sampled, selected_positions=positions, targets=None)
 
 
 def learnt(likelihood=None, num_outputs=1, **settings):

@@ -170,11 +170,8 @@ class VIHMCClassifier(ClassifierMixin, _Estimator):
 
 def _in_numpy(result: Inference) -> Inference:
     """The same in arrays that keep their precision where JAX is set to 32 bits, also when they are stored."""
-    sampled = result.sampled
-    subspace = jax.tree.map(np.asarray, sampled.subspace)
-    return replace(
-        result, posterior=jax.tree.map(np.asarray, result.posterior), sampled=replace(sampled, subspace=subspace)
-    )
+    sampled = tuple(replace(one, subspace=jax.tree.map(np.asarray, one.subspace)) for one in result.sampled_per_fit)
+    return replace(result, posterior=jax.tree.map(np.asarray, result.posterior), sampled_per_fit=sampled)
 
 
 def _positive(std: np.ndarray) -> np.ndarray:

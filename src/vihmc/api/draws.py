@@ -52,6 +52,6 @@ class Draws(Mapping[str, np.ndarray]):
 def name_draws(run: Run) -> Draws:
     """The draws of a run by name, those of the selected parameters alone."""
     chains, selected = run.chains, np.asarray(run.subspace.selected)
-    array = chains.positions[..., selected] if run.is_per_chain else chains.positions
+    array = chains.positions[..., selected] if run.has_targets else chains.positions
     names = all_names(run.problem)
     return Draws(tuple(names[index] for index in selected.tolist()), array, run.posterior.num_scales)

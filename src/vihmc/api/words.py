@@ -55,6 +55,8 @@ def _sampled(run: Run) -> str:
     values = np.asarray(selected.scores.values, dtype=float)
     share = values[np.asarray(selected.indices)].sum() / values.sum()
     where = "at a perturbed MAP per chain" if run.is_per_chain else "frozen at the mean of the fit"
+    if len(run.fits) > 1:
+        where = f"frozen at the mean of each of {len(run.fits)} fits"
     first_order = f"{100 * share:.1f} % of the first-order variance"
     return f"{count:,} of {total:,} parameters{learnt}, {first_order}; the others {where}"
 

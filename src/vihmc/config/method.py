@@ -239,6 +239,19 @@ class PredictionConfig(Settings):
         return self
 
 
+def check_division(num_fits: int, sampler: SamplerConfig) -> None:
+    """Refuse chains that cannot be divided equally over the fits, two at least for each: R-hat is within a fit."""
+    if num_fits == 1:
+        return
+    if sampler.num_chains % num_fits or sampler.num_chains < 2 * num_fits:
+        raise ValueError(
+            f"`num_chains` must be a multiple of num_fits, two at least for each fit, got {sampler.num_chains} chains "
+            f"and {num_fits} fits"
+        )
+    if sampler.frozen != "mean":
+        raise ValueError(f"`num_fits` above 1 goes with frozen 'mean', got {num_fits} and frozen '{sampler.frozen}'")
+
+
 class MethodConfig(Settings):
     """The method, on any posterior."""
 
@@ -248,9 +261,28 @@ class MethodConfig(Settings):
         description="'vi' is mean-field VI; 'laplace' a MAP of `vi.map_steps` steps and the Gauss–Newton diagonal "
         "there. 'auto' is 'laplace' where scales are learnt, which VI gets wrong, else 'vi'.",
     )
+    num_fits: PositiveInt = Field(
+        1,
+        description="Independent first stages, each with its own selection, frozen values and an equal share of the "
+        "chains. Predictions pool them with equal weights: the error bars then have the spread between fits too.",
+    )
     vi: VIConfig = VIConfig()
     selection: SelectionConfig = SelectionConfig()
     hmc: SamplerConfig = SamplerConfig()
+
+    @model_validator(mode="after")
+    def _chains_can_be_divided(self) -> "MethodConfig":
+        check_division(self.num_fits, self.hmc)
+        return self
+
+    @property
+    def hmc_per_fit(self) -> SamplerConfig:
+        """Settings of the chains of one fit: its share of the chains and of the budget."""
+        if self.num_fits == 1:
+            return self.hmc
+        check_division(self.num_fits, self.hmc)
+        budget = None if self.hmc.budget is None else self.hmc.budget / self.num_fits
+        return self.hmc.model_copy(update={"num_chains": self.hmc.num_chains // self.num_fits, "budget": budget})
 
     def uses_laplace(self, *, num_scales: int) -> bool:
         """Whether the first stage is Laplace, given how many scales are learnt."""

@@ -13,6 +13,8 @@ which is 1 for a Gaussian. In this form it also holds for thinned chains, whose 
 """
 
 import warnings
+from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import arviz_base
@@ -85,18 +87,77 @@ class Energies(NamedTuple):
     """From one draw to the next."""
 
 
-def assess(values: Shaped[np.ndarray, "chains draws *quantity"], *, one_target: bool = True) -> Convergence:
-    """Assess the convergence of scalar quantities, drawn by several chains.
+def assess(
+    values: Shaped[np.ndarray, "chains draws *quantity"], *, targets: Sequence[int] | None = None
+) -> Convergence:
+    r"""Assess the convergence of scalar quantities, drawn by several chains.
 
-    Chains that each have a target of their own differ by right. Then R-hat and the effective draws are those of the
-    distances from the mean of the own chain, which see only what moves within chains; the standard error of the mean
-    over all, with the chains as independent draws, is that of the means of the chains.
+    Chains with different targets differ by right, and what is assessed is within targets, where a chain must not differ
+    from another (the reverse of nested R-hat, Margossian et al. 2024, which compares groups of chains with one target).
+
+    - With several chains for each of K targets, R-hat is the largest of any target. Effective draws are those of the
+      mean over all targets, each counted once: :math:`K^2 / \sum_k n_k^{-1}`, so that one target that mixes badly is
+      not hidden by others. The Monte Carlo error is that of the same mean, given the targets.
+    - Where each chain has its own, R-hat and the effective draws are those of the distances from the mean of the own
+      chain; the standard error of the mean, with the chains as independent draws, is that of the means of the chains.
+
+    Args:
+        values: Draws of all quantities.
+        targets: Number of the target of each chain; one for all if not given.
     """
     values = values.reshape(*values.shape[:2], -1)
+    groups = target_groups(len(values), targets)
     # A part of the quantities at a time: ArviZ takes several times the memory of what it is given.
-    assess_part = _assess if one_target else _assess_within
+    assess_part = _assess if len(groups) == 1 else partial(_assess_in_groups, groups)
+    if 1 < len(groups) == len(values):
+        assess_part = _assess_within
     parts = [assess_part(values[..., part]) for part in blocks(values.shape)]
     return Convergence(*(np.concatenate(results) for results in zip(*parts, strict=True)))
+
+
+def target_groups(num_chains: int, targets: Sequence[int] | None) -> list[np.ndarray]:
+    """The chains of every target."""
+    numbers = np.zeros(num_chains, int) if targets is None else np.asarray(targets)
+    return [np.flatnonzero(numbers == number) for number in np.unique(numbers)]
+
+
+def between_share(values: Shaped[np.ndarray, "chains draws *quantity"], targets: Sequence[int] | None) -> float:
+    """Share of the variance of all quantities that lies between the means of the targets."""
+    flat = np.asarray(values, dtype=np.float64).reshape(*values.shape[:2], -1)
+    groups = target_groups(len(flat), targets)
+    means = np.stack([flat[group].mean(axis=(0, 1)) for group in groups])
+    within = np.mean([flat[group].var(axis=(0, 1)) for group in groups], axis=0).sum()
+    between = means.var(axis=0).sum()
+    return float(between / (between + within)) if between + within > 0 else 0.0
+
+
+def _assess_in_groups(
+    groups: Sequence[np.ndarray], values: Shaped[np.ndarray, "chains draws quantities"]
+) -> Convergence:
+    found = [_assess(values[group]) for group in groups]
+    rhat, bulk, tail, mcse = (
+        np.stack([getattr(one, name) for one in found]) for name in ("rhat", "ess_bulk", "ess_tail", "mcse_mean")
+    )
+    if np.isnan(rhat).any():
+        return Convergence(*(np.full(rhat.shape[1], np.nan) if values.shape[1] < 4 else part.max(axis=0)
+                             for part in (rhat, bulk, tail, mcse, mcse)))  # fmt: skip
+    # A weight that one fit selects and another freezes is assessed where it moves.
+    moves = bulk > 0
+    moves_at_all, count = moves.any(axis=0), np.maximum(moves.sum(axis=0), 1)
+
+    def effective(draws: np.ndarray) -> np.ndarray:
+        inverse = np.sum(np.where(moves, 1 / np.where(moves, draws, 1.0), 0.0), axis=0)
+        return np.where(moves_at_all, count**2 / np.where(inverse > 0, inverse, 1.0), 0.0)
+
+    error = np.sqrt(np.sum(np.where(moves, mcse, 0.0) ** 2, axis=0)) / len(groups)
+    spread = np.asarray(values, dtype=np.float64).std(axis=(0, 1))
+    return Convergence(
+        np.where(moves_at_all, np.max(np.where(moves, rhat, -np.inf), axis=0), np.inf),
+        effective(bulk),
+        effective(tail),
+        np.where(moves_at_all, error, np.inf),
+        np.where(moves_at_all, error / np.where(spread > 0, spread, 1.0), np.inf),
+    )
 
 
 def _assess_within(values: Shaped[np.ndarray, "chains draws quantities"]) -> Convergence:

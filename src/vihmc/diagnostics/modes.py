@@ -11,12 +11,13 @@ Effective draws are counted within a chain, and those of a slowly moving chain a
 not yet crossed a single mode are not taken for several: R-hat speaks of those.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
-from vihmc.diagnostics.convergence import effective_draws
+from vihmc.diagnostics.convergence import effective_draws, target_groups
 
 DISTANCE_LIMIT = 1.0
 """Means that are closer than the width of the chains belong to distributions that overlap."""
@@ -50,8 +51,24 @@ def everyone(num_chains: int) -> Modes:
     return Modes((tuple(range(num_chains)),), 0.0, 0)
 
 
-def find_modes(values: Float[np.ndarray, "chains draws *quantity"]) -> Modes:
-    """Group chains by the means of the quantities that they drew."""
+def find_modes(values: Float[np.ndarray, "chains draws *quantity"], targets: Sequence[int] | None = None) -> Modes:
+    """Group chains by the means of the quantities that they drew.
+
+    Chains with different `targets` are meant to differ: of several targets, the groups within the one whose chains
+    disagree most are found, beside all other chains as one group with its largest.
+    """
+    groups = target_groups(len(values), targets)
+    if len(groups) == 1:
+        return _find_modes(values)
+    worst, found = max(
+        ((group, _find_modes(values[group]).renumbered(tuple(group.tolist()))) for group in groups),
+        key=lambda pair: pair[1].distance,
+    )
+    others = tuple(sorted(set(range(len(values))) - set(worst.tolist())))
+    return found._replace(groups=(tuple(sorted(found.groups[0] + others)), *found.groups[1:]))
+
+
+def _find_modes(values: Float[np.ndarray, "chains draws *quantity"]) -> Modes:
     values = values.reshape(*values.shape[:2], -1)
     num_chains, _, num_quantities = values.shape
     watched = np.unique(np.linspace(0, num_quantities - 1, NUM_QUANTITIES).round().astype(int))

@@ -9,7 +9,7 @@ severity, causes before symptoms; the first of the most severe level is reported
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from types import MappingProxyType
 from typing import NamedTuple
@@ -37,6 +37,9 @@ EBFMI_LIMIT = 0.3
 """Below it the energy performs a random walk, and chains seldom visit the tails (Betancourt 2016)."""
 LONGEST_LIMIT = 0.1
 """A larger share of truncated trajectories explains slow chains."""
+FIT_LIMIT = 2.0
+"""A fit whose training error is more than so many times that of the best fit has failed: fits differ by right in what
+the data leave open, which the training data do not."""
 RIVAL_LIMIT = 0.02
 """Difference in log predictive density, in nats a value, beyond which a simpler predictor counts as better: 2 % of the
 density."""
@@ -112,6 +115,7 @@ class Evidence(NamedTuple):
         bad_chains: Chains that failed, each with the reason.
         dropped: Whether they were left out.
         rivals: Simpler predictors, compared with the predictions of the chains on the held-out data.
+        fits: Root mean square errors on the training data of the fits that the chains are around.
     """
 
     convergence: Convergence
@@ -122,6 +126,7 @@ class Evidence(NamedTuple):
     bad_chains: dict[int, str]
     dropped: bool
     rivals: Mapping[str, Rival] = MappingProxyType({})
+    fits: tuple[float, ...] = ()
 
 
 class Verdict(NamedTuple):
@@ -208,6 +213,27 @@ def _find_bad_chains(evidence: Evidence, settings: Settings) -> Finding | None:
     verb = "was" if len(bad) == 1 else "were"
     level = Level.DO_NOT if most else Level.MEAN_ONLY
     return Finding(level, f"{problem} and {verb} dropped", settings.smaller_step())
+
+
+def _find_failed_fits(evidence: Evidence, settings: Settings) -> Finding | None:
+    failed = failed_fits(evidence.fits)
+    if not failed:
+        return None
+    named = ", ".join(f"fit {number + 1} ({evidence.fits[number]:.3g})" for number in failed)
+    best = min(error for number, error in enumerate(evidence.fits) if number not in failed)
+    problem = (
+        f"{len(failed)} of {len(evidence.fits)} fits failed: the training error of {named} is far above that of the "
+        f"best, {best:.3g}"
+    )
+    return Finding(Level.DO_NOT, problem, "Increase vi.map_steps, or use another seed")
+
+
+def failed_fits(errors: Sequence[float]) -> list[int]:
+    """Numbers of the fits whose training error is far above that of the best fit, or not finite."""
+    finite = [error for error in errors if np.isfinite(error)]
+    if len(errors) < 2 or not finite:
+        return []
+    return [number for number, error in enumerate(errors) if not error <= FIT_LIMIT * min(finite)]
 
 
 def _find_modes(evidence: Evidence, settings: Settings) -> Finding | None:
@@ -312,6 +338,7 @@ def _find_a_better_rival(evidence: Evidence, settings: Settings) -> Finding | No
 RULES: tuple[Callable[[Evidence, Settings], Finding | None], ...] = (
     _find_nothing_to_judge,
     _find_bad_chains,
+    _find_failed_fits,
     _find_modes,
     _find_divergences,
     _find_energy_random_walk,

@@ -6,7 +6,7 @@ that look better than they are; with limits on R-hat *and* on bulk and tail ESS 
 (docs/samplers.md has the coverage of 500 stopped runs).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -76,11 +76,11 @@ class PredictionWatch(Watch):
         predict_fn: Callable,
         inputs: Inputs,
         *,
-        one_target: bool = True,
+        targets: Sequence[int] | None = None,
         on_look: Callable[[Look], None] | None = None,
     ) -> None:
         """Watch ``predict_fn(position, inputs)``; `on_look` hears about every look."""
-        self._predict_fn, self._inputs, self._one_target = predict_fn, inputs, one_target
+        self._predict_fn, self._inputs, self._targets = predict_fn, inputs, targets
         self._on_look = on_look
         self._new: list[np.ndarray] = []
         self._energies: list[np.ndarray] = []
@@ -120,7 +120,7 @@ class PredictionWatch(Watch):
             values = prediction.evaluate(self._predict_fn, new[:, index], self._inputs)
             self._values.append(values.reshape(*values.shape[:2], -1)[:, : new.shape[1] - begin])
         self._values = [np.concatenate(self._values, axis=1)]
-        convergence = assess(self._values[0][:, :num_draws], one_target=self._one_target)
+        convergence = assess(self._values[0][:, :num_draws], targets=self._targets)
         energy, log_density = (
             np.concatenate(parts, axis=1)[:, :num_draws] for parts in (self._energies, self._log_densities)
         )

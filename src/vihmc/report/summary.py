@@ -197,7 +197,7 @@ def _chains(found: ChainsResult, settings: SamplerConfig, names: tuple[str, ...]
         "why": _why(settings, sampled),
         "num_integrated": sampled.num_integrated,
         "integrator": "leapfrog" if settings.num_shards is None else "split",
-        "frozen": settings.frozen if sampled.is_per_chain else "mean",
+        "frozen": settings.frozen if sampled.has_targets else "mean",
         "num_chains": chains.num_chains,
         "num_draws": chains.num_draws,
         "one_draw_used_of": chains.every,
@@ -229,7 +229,7 @@ def _why(settings: SamplerConfig, sampled: Sampled) -> str:
         parts.append("with a random number of leapfrog steps")
     if sampled.num_integrated:
         parts.append(f"the output layer ({sampled.num_integrated} selected parameters) integrated out")
-    if sampled.is_per_chain:
+    if sampled.has_targets and settings.frozen == "perturbed_map":
         parts.append("the frozen parameters of each chain at a perturbed MAP")
     if settings.chains_at_once == "all" and sampled.chains.num_chains > 1:
         parts.append(f"{sampled.all_chains.num_chains} chains in parallel")

@@ -11,8 +11,8 @@ import numpy as np
 from vihmc import predict as prediction
 from vihmc.config.method import SamplerConfig
 from vihmc.data import Problem
-from vihmc.diagnostics.convergence import Convergence, Transitions, assess, describe_transitions
-from vihmc.diagnostics.modes import Modes, everyone, find_modes
+from vihmc.diagnostics.convergence import Convergence, Transitions, assess, between_share, describe_transitions
+from vihmc.diagnostics.modes import Modes, find_modes
 from vihmc.diagnostics.verdict import Evidence, Rival, Verdict, judge
 from vihmc.posterior.likelihoods import Categorical
 from vihmc.posterior.subspace import Subspace
@@ -54,6 +54,8 @@ class ChainsResult:
         furthest: Where the modes differ most.
         traces: Draws of the slowest prediction, and of a typical one.
         verdict: Whether to trust the error bars.
+        fits: Training errors of the fits that the chains are around.
+        between_share: Share of the variance of the assessed predictions that lies between fits; None of a single fit.
     """
 
     sampled: Sampled
@@ -66,6 +68,8 @@ class ChainsResult:
     furthest: Place
     traces: tuple[Trace, ...]
     verdict: Verdict
+    fits: tuple[float, ...] = ()
+    between_share: float | None = None
 
 
 def assess_chains(
@@ -75,6 +79,7 @@ def assess_chains(
     config: SamplerConfig,
     *,
     rivals: dict[str, Rival] | None = None,
+    fits: tuple[float, ...] = (),
 ) -> ChainsResult:
     """Assess the chains of a stage that was run with `config`.
 
@@ -84,19 +89,19 @@ def assess_chains(
         sampled: Its chains.
         config: Settings of the chains.
         rivals: Simpler predictors beside the predictions of the chains, on the held-out data.
+        fits: Training errors of the fits that the chains are around.
     """
     predict_fn, inputs, places = find_probe(problem, sampled.space)
     chains = sampled.chains
     values = prediction.evaluate(predict_fn, chains.positions, inputs).reshape(*chains.log_density.shape, -1)
     transitions = describe_transitions(chains, sampled.tuning, config)
-    convergence = assess(values, one_target=not sampled.is_per_chain)
+    convergence = assess(values, targets=sampled.targets)
     left_out = sampled.bad_chains if sampled.dropped else {}
     numbers = tuple(number for number in range(sampled.all_chains.num_chains) if number not in left_out)
-    # Chains with targets of their own are meant to differ.
-    modes = (everyone(len(values)) if sampled.is_per_chain else find_modes(values)).renumbered(numbers)
+    modes = find_modes(values, sampled.targets).renumbered(numbers)
     titles = tuple(place.title for place in places)
     bad, dropped = sampled.bad_chains, sampled.dropped
-    evidence = Evidence(convergence, transitions, modes, titles, numbers, bad, dropped, rivals or {})
+    evidence = Evidence(convergence, transitions, modes, titles, numbers, bad, dropped, rivals or {}, fits)
     watched = {"slowest": convergence.worst, "typical": convergence.typical}
     return ChainsResult(
         sampled,
@@ -104,7 +109,7 @@ def assess_chains(
         convergence,
         weight_convergence=assess(
             sampled.selected_positions[..., _evenly(np.arange(sampled.subspace.num_selected))],
-            one_target=not sampled.is_per_chain,
+            targets=sampled.targets,
         ),
         transitions=transitions,
         modes=modes,
@@ -112,6 +117,8 @@ def assess_chains(
         furthest=places[modes.where],
         traces=tuple(Trace(f"{word}, at {titles[index]}", values[..., index]) for word, index in watched.items()),
         verdict=judge(stage, evidence, config),
+        fits=fits,
+        between_share=between_share(values, sampled.targets) if len(fits) > 1 else None,
     )
 
 

@@ -1,6 +1,6 @@
 """A whole run on a problem: the method, HMC on all parameters beside it, and predictions at the validation inputs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ from vihmc.diagnostics.conformal.calibrate import Calibration
 from vihmc.diagnostics.watch import PredictionWatch
 from vihmc.fit.linearised import draw_linearised
 from vihmc.fit.result import FitResult
-from vihmc.pipeline import Inference, fit_and_select, infer
+from vihmc.pipeline import Fitted, Inference, fit_and_select, infer, mean_frozen_share
 from vihmc.posterior.checks import Validation
 from vihmc.posterior.subspace import Subspace, whole_space
 from vihmc.predict import Prediction
@@ -32,8 +32,6 @@ from vihmc.runs.leave_out import LeftOut, choose_folds, leave_out
 from vihmc.runs.scoring import Scored, find_rivals, score_predictions
 from vihmc.samplers.chains import Journal
 from vihmc.samplers.third_stage import Sampled, check_sampler, sample_subspace
-from vihmc.selection.second_stage import Selected
-from vihmc.selection.sensitivity import frozen_share
 
 VI, VIHMC, HMC = "VI", "VI-HMC", "HMC"
 """Methods by the names that files and commands have for them; the first stage may be a Laplace approximation."""
@@ -117,7 +115,7 @@ def run_problem(
     config: RunConfig,
     observer: Observer | None = None,
     *,
-    fitted: FitResult | None = None,
+    fitted: FitResult | Sequence[FitResult] | None = None,
     journal: Journal | None = None,
 ) -> RunResult:
     """Run the method on a problem, with HMC on all parameters beside it if configured, and evaluate the results.
@@ -181,7 +179,8 @@ def evaluate_run(
     scores = score_predictions(problem, inference.fit.mode, predictions)
     rivals = {VIHMC: find_rivals(scores, VIHMC)} if problem.has_held_out else {}
     for name, (stage, chains, settings) in sampled.items():
-        assessed = assess_chains(stage, problem, chains, settings, rivals=rivals.get(name))
+        fits = training_rmses(inference) if name == VIHMC else ()
+        assessed = assess_chains(stage, problem, chains, settings, rivals=rivals.get(name), fits=fits)
         methods[name] = replace(methods[name], chains=assessed)
     calibration = None
     if problem.calibration is not None:
@@ -210,7 +209,13 @@ def assess_inference(problem: Problem, config: RunConfig, inference: Inference) 
         predicted = _predict(problem, *inference.sampled.spread(config.prediction.num_draws), config)
         scores = score_predictions(problem, inference.fit.mode, {VIHMC: predicted})
         rivals = find_rivals(scores, VIHMC)
-    return Assessed(assess_chains("hmc", problem, inference.sampled, config.hmc, rivals=rivals), scores)
+    fits = training_rmses(inference)
+    return Assessed(assess_chains("hmc", problem, inference.sampled, config.hmc, rivals=rivals, fits=fits), scores)
+
+
+def training_rmses(inference: Inference) -> tuple[float, ...]:
+    """Root mean square error of every fit on the training data, where it ended."""
+    return tuple(float(np.sqrt(fit.history.training_mse[-1])) for fit, _ in inference.fits)
 
 
 def fit_and_select_for(
@@ -218,17 +223,13 @@ def fit_and_select_for(
     config: RunConfig,
     observer: Observer | None = None,
     *,
-    fitted: FitResult | None = None,
+    fitted: FitResult | Sequence[FitResult] | None = None,
     journal: Journal | None = None,
-) -> tuple[FitResult, Selected]:
+) -> tuple[Fitted, ...]:
     """Run only the first two stages of :func:`run_problem`."""
-    return fit_and_select(
-        problem.posterior,
-        config,
-        **given_to(problem, config),
-        fitted=fitted,
-        observer=observer or Observer(),
-        journal=journal or Journal(),
+    given = given_to(problem, config) | {"observer": observer or Observer(), "journal": journal or Journal()}
+    return tuple(
+        fit_and_select(problem.posterior, config, number, fitted=fitted, **given) for number in range(config.num_fits)
     )
 
 
@@ -245,7 +246,7 @@ def given_to(problem: Problem, config: RunConfig) -> dict[str, Any]:
 
 def find_frozen_shares(problem: Problem, inference: Inference, config: RunConfig) -> dict[str, float]:
     """Share of the first-order variance that frozen parameters contribute at the training and validation inputs."""
-    posterior, q = problem.posterior, inference.fit.q
+    posterior = problem.posterior
     key = jax.random.fold_in(jax.random.key(config.seed), _STREAM_FROZEN_SHARE)
     checked = posterior.check_validation(given_to(problem, config)["validation"])
     places = {
@@ -253,15 +254,7 @@ def find_frozen_shares(problem: Problem, inference: Inference, config: RunConfig
         "validation": (checked.inputs, None if checked.weights is None else jnp.asarray(checked.weights)),
     }
     return {
-        name: frozen_share(
-            posterior,
-            q.mean,
-            q.std,
-            inference.subspace.selected,
-            inputs,
-            weights=weights,
-            rng_key=key,
-        )
+        name: mean_frozen_share(posterior, inference.fits, inputs, weights=weights, rng_key=key)
         for name, (inputs, weights) in places.items()
     }
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from vihmc.errors import InputError
+from vihmc.pipeline import FIT_PARTS
 from vihmc.runs import files
 from vihmc.runs.disk_chains import COORDINATES, STORES, DiskChains, open_arrays, reading
 from vihmc.runs.pace import Pace
@@ -81,6 +82,8 @@ def check_whole(path: Path) -> None:
     Raises:
         InputError: If some of it is missing or damaged.
     """
+    for part in sorted((path / "parts").glob(f"{FIT_PARTS}*")):
+        check_whole(part)
     load_fit(path / "vi.npz")
     load_selected(path / "scores.npz")
     for file in sorted((path / "checkpoints").glob("*.npz")):

@@ -57,7 +57,7 @@ def summarise_scales(problem: Problem, sampled: Sampled) -> dict[str, LearntScal
         return {}
     names = posterior.layout.scale_names
     logs = np.asarray(sampled.selected_positions[..., -len(names) :], dtype=np.float64)
-    found = assess(logs, one_target=not sampled.is_per_chain)
+    found = assess(logs, targets=sampled.targets)
     columns = zip(names, np.moveaxis(logs, -1, 0), _medians(posterior), found.rhat, found.ess_bulk, strict=True)
     return {
         name: _describe(log_scale + np.log(_unit(problem, name)), median * _unit(problem, name), rhat, ess_bulk)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from vihmc.errors import InputError
+from vihmc.pipeline import FIT_PARTS
 from vihmc.runs import files
 from vihmc.runs.disk_chains import STORES, DiskChains
 from vihmc.runs.stage_files import STAGES
@@ -51,6 +52,7 @@ class MemoryJournal(Journal):
         self.stages: dict[str, Any] = {}
         self.states: dict[str, Any] = {}
         self._chains: dict[str, MemoryChains] = {}
+        self._parts: dict[str, MemoryJournal] = {}
 
     def recall(self, name: str, like: Any) -> Any | None:
         """Return the last state of a name."""
@@ -74,11 +76,16 @@ class MemoryJournal(Journal):
         """Return the chains of a section."""
         return self._chains.setdefault(section, MemoryChains())
 
+    def part(self, name: str) -> "MemoryJournal":
+        """Return the journal of an inference within this one."""
+        return self._parts.setdefault(name, MemoryJournal())
+
     def copy(self) -> "MemoryJournal":
         """One that goes on from here by itself, so that a result never changes after it was made."""
         other = MemoryJournal()
         other.stages, other.states = dict(self.stages), dict(self.states)
         other._chains = {name: chains.copy() for name, chains in self._chains.items()}
+        other._parts = {name: part.copy() for name, part in self._parts.items()}
         return other
 
     def copy_to(self, other: Journal, *, of_all: bool) -> None:
@@ -89,6 +96,8 @@ class MemoryJournal(Journal):
             other.keep(name, state)
         for section, chains in self._chains.items():
             chains.copy_to(other.chains(section, of_all=of_all))
+        for name, part in self._parts.items():
+            part.copy_to(other.part(name), of_all=of_all)
 
 
 class StoredChains(MemoryChains):
@@ -122,6 +131,8 @@ class StoredJournal(MemoryJournal):
         self._path = path
         self.stages = {name: load(path / file) for name, (file, load, _) in STAGES.items()}
         self._chains = {section: StoredChains(path, section) for section in STORES if section == "hmc"}
+        # Leave-out runs are parts too, but need not go on.
+        self._parts = {part.name: StoredJournal(part) for part in sorted((path / "parts").glob(f"{FIT_PARTS}*"))}
 
     def recall(self, name: str, like: Any) -> Any | None:
         """Read the last state of a name, once."""

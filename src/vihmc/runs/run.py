@@ -15,7 +15,7 @@ from jaxtyping import Array
 from vihmc.data import Problem
 from vihmc.errors import InputError
 from vihmc.fit.result import FitResult
-from vihmc.pipeline import Inference, infer
+from vihmc.pipeline import Fitted, Inference, infer, mean_frozen_share
 from vihmc.posterior.checks import check_inputs_like
 from vihmc.posterior.subspace import Subspace, whole_space
 from vihmc.predict import Prediction, predict_posterior
@@ -27,7 +27,6 @@ from vihmc.runs.memory import MemoryJournal
 from vihmc.samplers.chains import Chains
 from vihmc.selection.linear_model import Captured
 from vihmc.selection.second_stage import Selected, captured_at
-from vihmc.selection.sensitivity import frozen_share
 from vihmc.types import Inputs
 
 
@@ -44,14 +43,19 @@ class Run:
         raise NotImplementedError
 
     @property
-    def fit(self) -> FitResult:
-        """The first stage."""
+    def fits(self) -> tuple[Fitted, ...]:
+        """First and second stage from each start."""
         raise NotImplementedError
 
     @property
+    def fit(self) -> FitResult:
+        """The first stage; of several fits, the first."""
+        return self.fits[0].fit
+
+    @property
     def selected(self) -> Selected:
-        """The second stage."""
-        raise NotImplementedError
+        """The second stage; of several fits, that of the first."""
+        return self.fits[0].selected
 
     @property
     def chains(self) -> Chains:
@@ -87,18 +91,26 @@ class Run:
 
     @cached_property
     def subspace(self) -> Subspace:
-        """The selected parameters and all learnt scales."""
-        return self.selected.subspace(self.fit.q.mean)
+        """The parameters that any fit selected, and all learnt scales."""
+        spaces = [selected.subspace(fit.q.mean) for fit, selected in self.fits]
+        if len(spaces) == 1:
+            return spaces[0]
+        return Subspace.of(np.unique(np.concatenate([np.asarray(one.selected) for one in spaces])), spaces[0].center)
 
     @property
     def is_per_chain(self) -> bool:
-        """Whether each chain has frozen parameters of its own; draws then are of all parameters."""
+        """Whether each chain has frozen parameters of its own, a perturbed MAP."""
         return self.subspace.differs_per_chain(self.config.hmc.frozen)
+
+    @property
+    def has_targets(self) -> bool:
+        """Whether frozen parameters differ from chain to chain; draws then are of all parameters."""
+        return self.is_per_chain or len(self.fits) > 1
 
     @property
     def space(self) -> Subspace:
         """What the draws of VI-HMC are of."""
-        return whole_space(self.fit.q.mean) if self.is_per_chain else self.subspace
+        return whole_space(self.fit.q.mean) if self.has_targets else self.subspace
 
     def predict(
         self,
@@ -157,8 +169,7 @@ class Run:
         """
         with self.precision():
             there, checked = self.posterior.at_inputs("inputs", inputs)
-            q = self.fit.q
-            return frozen_share(there, q.mean, q.std, jnp.asarray(self.subspace.selected), checked)
+            return mean_frozen_share(there, self.fits, checked)
 
     def captured_at(self, inputs: Inputs) -> Captured:
         """Share of the variance of the predictions at `inputs` that selected parameters capture, by a linear model.
@@ -215,14 +226,9 @@ class FreshRun(Run):
         return (VI, VIHMC)
 
     @property
-    def fit(self) -> FitResult:
-        """The first stage."""
-        return self.found.fit
-
-    @property
-    def selected(self) -> Selected:
-        """The second stage."""
-        return self.found.selected
+    def fits(self) -> tuple[Fitted, ...]:
+        """First and second stage from each start."""
+        return self.found.fits
 
     @property
     def chains(self) -> Chains:

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 from vihmc.errors import InputError
 from vihmc.fit.result import FitResult
+from vihmc.pipeline import part_name
 from vihmc.posterior.density import Posterior
 from vihmc.runs.config import RunConfig
 from vihmc.runs.directory import read_config
@@ -16,6 +17,7 @@ from vihmc.runs.disk_chains import STORES, reading
 from vihmc.runs.evaluation import HMC, VI, VIHMC, RunResult
 from vihmc.runs.files import replacing, save_arrays, save_json
 from vihmc.runs.stage_files import load_fit
+from vihmc.samplers.third_stage import Sampled
 
 
 def save_predictions(path: Path, result: RunResult) -> None:
@@ -35,12 +37,17 @@ def save_predictions(path: Path, result: RunResult) -> None:
     for name, prediction in predictions.items():
         arrays |= {f"{name}.{field}": value for field, value in prediction.arrays().items()}
     save_arrays(path / "predictions.npz", arrays)
-    for stage, method in (("hmc", VIHMC), ("reference", HMC)):
-        sampled = result.methods[method].sampled if method in result.methods else None
-        if sampled is not None:
-            left_out = list(sampled.bad_chains) if sampled.dropped else []
-            with reading(path / STORES[stage]):
-                zarr.open_group(path / STORES[stage], mode="r+")["posterior"].attrs["chains_left_out"] = left_out
+    for number, sampled in enumerate(result.inference.sampled_per_fit):
+        _note_left_out((path / "parts" / part_name(number) if number else path) / STORES["hmc"], sampled)
+    reference = result.methods[HMC].sampled if HMC in result.methods else None
+    if reference is not None:
+        _note_left_out(path / STORES["reference"], reference)
+
+
+def _note_left_out(store: Path, sampled: Sampled) -> None:
+    left_out = list(sampled.bad_chains) if sampled.dropped else []
+    with reading(store):
+        zarr.open_group(store, mode="r+")["posterior"].attrs["chains_left_out"] = left_out
 
 
 def save_figures(path: Path, figures: dict[str, Figure]) -> None:

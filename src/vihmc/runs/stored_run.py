@@ -14,10 +14,10 @@ from vihmc.data import build_problem
 from vihmc.data.problem import Problem
 from vihmc.errors import InputError
 from vihmc.fit.result import FitResult
-from vihmc.pipeline import Inference, infer
+from vihmc.pipeline import Fitted, Inference, infer, part_name
 from vihmc.posterior.subspace import Subspace, whole_space
 from vihmc.runs.config import RunConfig
-from vihmc.runs.datatree import name_parameters
+from vihmc.runs.datatree import as_datatree, name_parameters
 from vihmc.runs.directory import read_config
 from vihmc.runs.disk_chains import STORES, DiskChains, reading
 from vihmc.runs.evaluation import HMC, VI, VIHMC, first_stage_draws, given_to
@@ -46,25 +46,27 @@ class StoredRun(Run):
         return (VI, *(name for name, stage in STAGES.items() if (self.path / STORES[stage]).exists()))
 
     @cached_property
-    def fit(self) -> FitResult:
-        """The first stage."""
+    def fits(self) -> tuple[Fitted, ...]:
+        """First and second stage from each start."""
+        paths = [self.path, *(self.path / "parts" / part_name(number) for number in range(1, self.config.num_fits))]
+        return tuple(Fitted(self._load_fit(path), self._load_selected(path)) for path in paths)
+
+    def _load_fit(self, path: Path) -> FitResult:
         with self.precision():
-            fitted = load_fit(self.path / "vi.npz")
+            fitted = load_fit(path / "vi.npz")
         if fitted.q.mean.shape != (self.posterior.dim,):
             size = fitted.q.mean.size
-            raise InputError(f"`{self.path}` must hold a fit of its own model, got one of {size} parameters.")
+            raise InputError(f"`{path}` must hold a fit of its own model, got one of {size} parameters.")
         return fitted
 
-    @cached_property
-    def selected(self) -> Selected:
-        """The second stage."""
+    def _load_selected(self, path: Path) -> Selected:
         with self.precision():
-            return load_selected(self.path / "scores.npz")
+            return load_selected(path / "scores.npz")
 
     @cached_property
     def chains(self) -> Chains:
         """The VI-HMC chains that are used."""
-        return self._read_chains(VIHMC)
+        return self._read_chains(VIHMC) if self.config.num_fits == 1 else self.inference.sampled.chains
 
     @property
     def journal(self) -> StoredJournal:
@@ -111,6 +113,8 @@ class StoredRun(Run):
     def to_datatree(self) -> xr.DataTree:
         """All draws in ArviZ's layout, read lazily, with the first stage in a group of its own."""
         check_whole(self.path)
+        if self.config.num_fits > 1:
+            return as_datatree(self.chains, self.problem, self.space, self.fit)
         store = self.path / STORES["hmc"]
         with reading(store):
             tree = xr.open_datatree(store, engine="zarr", consolidated=False)

@@ -54,6 +54,20 @@ class Totals(NamedTuple):
         """Add those of further draws."""
         return jax.tree.map(operator.add, self, other)
 
+    @classmethod
+    def beside(cls, groups: Sequence["Totals"]) -> "Totals":
+        """Those of several groups of chains; sums are rescaled to the shortest, where lengths differ."""
+        shortest = min(groups, key=lambda one: one.num_draws)
+        shares = [shortest.num_draws / max(1, one.num_draws) for one in groups]
+        columns = {
+            name: np.concatenate([
+                getattr(one, name) if share == 1 else getattr(one, name) * share
+                for one, share in zip(groups, shares, strict=True)
+            ])
+            for name in ("acceptance_rate", "num_divergent", "num_gradients", "num_moves", "num_infinite")
+        }  # fmt: skip
+        return cls(num_draws=shortest.num_draws, num_pairs=shortest.num_pairs, **columns)
+
     def keep(self, chains: list[int]) -> "Totals":
         """Return those of the given chains."""
         return jax.tree.map(lambda value: value[chains] if isinstance(value, np.ndarray) else value, self)
@@ -104,6 +118,22 @@ class Chains:
         """Return only the given chains."""
         arrays: dict[str, Any] = {name: getattr(self, name)[chains] for name in PER_DRAW}
         return replace(self, **arrays, totals=self.totals.keep(chains))
+
+    def spread(self, num_draws: int) -> "Chains":
+        """Return `num_draws` of the draws that are held, evenly spread; totals stay those of all draws."""
+        length = self.positions.shape[1]
+        if num_draws == length:
+            return self
+        index = np.linspace(0, length - 1, num_draws).round().astype(int)
+        arrays: dict[str, Any] = {name: getattr(self, name)[:, index] for name in PER_DRAW}
+        return replace(self, **arrays)
+
+    @classmethod
+    def beside(cls, groups: Sequence["Chains"]) -> "Chains":
+        """Put chains of equal length side by side."""
+        arrays: dict[str, Any] = {name: np.concatenate([getattr(one, name) for one in groups]) for name in PER_DRAW}
+        seconds, every = sum(one.seconds for one in groups), max(one.every for one in groups)
+        return cls(**arrays, seconds=seconds, every=every, totals=Totals.beside([one.totals for one in groups]))
 
     @classmethod
     def join(cls, pieces: Sequence["Chains"]) -> "Chains":

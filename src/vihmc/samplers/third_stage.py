@@ -1,10 +1,11 @@
 """The third stage as the pipeline runs it: chains on the selected parameters, or on all."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -36,8 +37,9 @@ class Sampled:
     dropped: bool
     num_integrated: int = 0
     """Selected parameters of the output layer that were integrated out, and drawn afterwards."""
-    is_per_chain: bool = False
-    """Whether each chain has frozen parameters of its own; draws then are of all parameters."""
+    targets: tuple[int, ...] | None = None
+    """Number of the target of each of `chains`, where frozen parameters differ from target to target: one for each fit,
+    or for each chain with a perturbed MAP. Draws then are of all parameters."""
 
     def __repr__(self) -> str:
         """What was sampled, and how the chains went."""
@@ -46,9 +48,14 @@ class Sampled:
         return f"Sampled {count:,} of {total:,} parameters and scales\n  {self.chains!r}{bad}"
 
     @property
+    def has_targets(self) -> bool:
+        """Whether frozen parameters differ from chain to chain; draws then are of all parameters."""
+        return self.targets is not None
+
+    @property
     def space(self) -> Subspace:
         """What draws are of: the selected parameters, or all."""
-        return whole_space(self.subspace.center) if self.is_per_chain else self.subspace
+        return whole_space(self.subspace.center) if self.has_targets else self.subspace
 
     @property
     def draws(self) -> np.ndarray:
@@ -59,11 +66,43 @@ class Sampled:
     def selected_positions(self) -> np.ndarray:
         """Draws of the selected parameters alone: (chain, draw, selected)."""
         positions = self.chains.positions
-        return positions[..., np.asarray(self.subspace.selected)] if self.is_per_chain else positions
+        return positions[..., np.asarray(self.subspace.selected)] if self.has_targets else positions
 
     def spread(self, num_draws: int | None) -> tuple[Subspace, np.ndarray]:
         """What draws are of, and some of them, evenly spread; all of them if no number is given."""
         return self.space, spread_draws(self.chains, num_draws)
+
+    @classmethod
+    def pool(cls, fits: Sequence["Sampled"]) -> "Sampled":
+        """The chains of several fits side by side, with draws of all parameters; of one fit, its own.
+
+        Selected are the parameters that any fit selected. If a budget has ended the chains of some fits earlier than
+        others, evenly spread draws of the longer ones are kept, so that all fits have the same weight.
+        """
+        if len(fits) == 1:
+            return fits[0]
+        first, length = fits[0], min(one.chains.positions.shape[1] for one in fits)
+        union = np.unique(np.concatenate([np.asarray(one.subspace.selected) for one in fits]))
+        starts = np.cumsum([0, *(one.all_chains.num_chains for one in fits)])
+        return cls(
+            Subspace.of(union, first.subspace.center),
+            Chains.beside([one.of_all_parameters(one.chains, length) for one in fits]),
+            Chains.beside([one.of_all_parameters(one.all_chains, length) for one in fits]),
+            max((one.tuning for one in fits), key=lambda tuning: int(tuning.num_integration_steps)),
+            {
+                int(start) + chain: why
+                for start, one in zip(starts, fits, strict=False)
+                for chain, why in one.bad_chains.items()
+            },
+            any(one.dropped for one in fits),
+            first.num_integrated,
+            tuple(number for number, one in enumerate(fits) for _ in range(one.chains.num_chains)),
+        )
+
+    def of_all_parameters(self, chains: Chains, num_draws: int) -> Chains:
+        """Some draws of every chain, evenly spread, with the frozen parameters in their places."""
+        held = chains.spread(num_draws)
+        return replace(held, positions=np.asarray(self.space.embed(jnp.asarray(held.positions))))
 
 
 def sample_subspace(
@@ -115,7 +154,9 @@ def sample_subspace(
         bad,
         dropped,
         num_integrated=subspace.num_selected - target.starts.shape[1],
-        is_per_chain=frozen is not None,
+        targets=None
+        if frozen is None
+        else tuple(number for number in range(config.num_chains) if number not in bad or not dropped),
     )
 
 
