@@ -1,0 +1,125 @@
+"""The picture of the README: the same data, four ways to error bars. Writes docs/figures/bands.png and its numbers.
+
+Forty noisy observations with a gap, noise and prior scale learnt by every method:
+
+- mean-field VI on a network of 49 parameters,
+- an ensemble of ten networks with learnt noise (Lakshminarayanan et al. 2017), as in `uci_peers.py`,
+- HMC on all 49 parameters, which is what vihmc does by default where scales are learnt and parameters are few,
+- VI-HMC: HMC on the parameters that capture a given share of the predictive variance at the plotted inputs.
+
+Bands are central 95 % bands of the function, without the noise of an observation, over the range of the inputs. The
+selections that are not drawn are in benchmarks/results/bands.json beside the one that is.
+"""
+
+import json
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import matplotlib.pyplot as plt
+import numpy as np
+from uci_peers import train_member
+
+import vihmc
+from vihmc.devices import use_cores
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results" / "bands.json"
+NOISE_STD = 0.1
+SELECTIONS = {"vi": (0.95,), "laplace": (0.95, 0.99)}
+"""Shares of the predictive variance to capture, by first stage."""
+DRAWN = ("laplace", 0.99)
+COLORS = ("#5b7db1", "#1b7f5c")
+
+
+def truth(x):
+    return np.sin(1.8 * x) * np.exp(-0.08 * x**2) + 0.25 * x
+
+
+def observe(rng):
+    x = np.concatenate([rng.uniform(-3, -0.9, 20), rng.uniform(0.7, 3, 20)])[:, None]
+    return x, truth(x) + NOISE_STD * rng.normal(size=x.shape)
+
+
+def ensemble_band(x, y, grid, *, num_members=10, decays=(0.0, 1e-3, 1e-2, 1e-1)):
+    """Mean and band of the members; the weight decay has the smallest error on rows that members hold out."""
+    scaled = [(values - of.mean()) / of.std() for values, of in ((x, x), (y, y), (grid, x))]
+    rows = tuple(jnp.asarray(values) for values in (scaled[0], scaled[1][:, 0], scaled[2]))
+    keys = jax.random.split(jax.random.key(0), num_members)
+    train = jax.vmap(
+        jax.vmap(lambda key, decay: train_member(key, decay, *rows, num_steps=20_000), (0, None)), (None, 0)
+    )
+    means, _, held_out_rmse = map(np.asarray, jax.jit(train)(keys, jnp.asarray(decays)))
+    members = y.mean() + y.std() * means[np.log(held_out_rmse).mean(axis=1).argmin()]
+    mean, std = members.mean(axis=0), members.std(axis=0, ddof=1)
+    return mean, mean - 1.96 * std, mean + 1.96 * std
+
+
+def result_band(result, grid, method):
+    found = result.predict(grid, method=method, quantiles=(0.025, 0.975))
+    return tuple(
+        np.asarray(part)[:, 0] for part in (found.mean, *(found.quantile(q, of="mean") for q in (0.025, 0.975)))
+    )
+
+
+def score(band, reference, grid):
+    """Share of the plotted inputs at which the truth is inside, and how the widths differ from those of HMC on all."""
+    (_, low, high), (_, least, most), exact = band, reference, truth(grid[:, 0])
+    ratio = np.log((high - low) / (most - least))
+    return {
+        "truth_inside": float(np.mean((low <= exact) & (exact <= high))),
+        "rms_log_width_ratio": float(np.sqrt(np.mean(ratio**2))),
+        "mean_width": float(np.mean(high - low)),
+    }
+
+
+def draw(bands, scores, x, y, grid, path):
+    figure, axes = plt.subplots(1, len(bands), figsize=(12, 3.3), sharey=True, layout="constrained")
+    for axis, (name, (mean, low, high)) in zip(axes, bands.items(), strict=True):
+        color = COLORS["HMC" in name]
+        axis.fill_between(grid[:, 0], low, high, color=color, alpha=0.28, lw=0, label="95 % band")
+        axis.plot(grid[:, 0], mean, color=color, lw=1.8, label="mean")
+        axis.plot(grid[:, 0], truth(grid[:, 0]), color="black", lw=1.2, ls=(0, (4, 2)), label="truth")
+        axis.plot(x, y, ".", color="#555555", ms=4, label="data")
+        axis.set_title(f"{name}\ntruth in band: {100 * scores[name]['truth_inside']:.0f} %", fontsize=10)
+        axis.set(xlabel="x", ylim=(-2.4, 2.4), xlim=(grid.min(), grid.max()))
+        axis.spines[["top", "right"]].set_visible(False)
+    axes[0].set_ylabel("y")
+    axes[0].legend(loc="upper left", fontsize=8, frameon=False)
+    figure.savefig(path, dpi=160)
+
+
+def main():
+    use_cores()
+    x, y = observe(np.random.default_rng(1))
+    grid = np.linspace(-3, 3, 151)[:, None]
+    model = vihmc.MLP((1, 16, 1))
+    posterior = vihmc.Posterior.of(model, model.init(jax.random.key(0)), x, y, standardise=True)
+    common = {"progress": False, "target_inputs": grid}
+    every = vihmc.infer(posterior, threshold=1.0, **common)
+    reference = result_band(every, grid, "VI-HMC")
+    bands = {"ensemble of 10": ensemble_band(x, y, grid), "HMC, all 49 parameters": reference}
+    facts = {"HMC, all 49 parameters": {"verdict": every.verdict.level}}
+    drawn = None
+    for stage, thresholds in SELECTIONS.items():
+        fitted = None
+        for threshold in thresholds:
+            some = vihmc.infer(
+                posterior, threshold=threshold, rule="predictive", first_stage=stage, fitted=fitted, **common
+            )
+            fitted, count = some.fit, some.subspace.num_selected
+            name = f"VI-HMC, {count} of 49 parameters"
+            key = name if (stage, threshold) == DRAWN else f"{name} ({stage}, {threshold})"
+            drawn = name if (stage, threshold) == DRAWN else drawn
+            bands[key] = result_band(some, grid, "VI-HMC")
+            facts[key] = {"first_stage": stage, "threshold": threshold, "verdict": some.verdict.level}
+            if stage == "vi":
+                bands["mean-field VI"] = result_band(some, grid, "VI")
+    scores = {name: score(band, reference, grid) | facts.get(name, {}) for name, band in bands.items()}
+    RESULTS.write_text(json.dumps(scores, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    shown = {name: bands[name] for name in ("mean-field VI", "ensemble of 10", drawn, "HMC, all 49 parameters")}
+    draw(shown, scores, x, y, grid, ROOT / "docs" / "figures" / "bands.png")
+
+
+if __name__ == "__main__":
+    main()
