@@ -59,7 +59,7 @@ class Standardised:
         """Sums over rows and outputs of squared derivatives, times weights; None if the network has no fast way."""
         if not isinstance(self.network, SquaredGradients):
             return None
-        outputs = jax.eval_shape(self.network.apply, params, inputs)
+        outputs = jax.eval_shape(self.apply, params, inputs)
         units = _squared_units(self.targets, self.num_log_stds, outputs.shape[-1], outputs.dtype)
         weights = jnp.broadcast_to(units, outputs.shape) if weights is None else weights * units
         return self.network.sum_squared_rows(params, self.inputs(inputs), weights)
