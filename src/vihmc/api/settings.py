@@ -13,7 +13,7 @@ SECTIONS = {"hmc": SamplerConfig, "selection": SelectionConfig, "vi": VIConfig}
 
 def known_settings() -> dict[str, str]:
     """The section of every setting by its name; empty for those of the method as a whole."""
-    known = {"first_stage": ""}
+    known = {"first_stage": "", "num_fits": ""}
     for section, settings in SECTIONS.items():
         known |= {name: section for name in settings.model_fields if name not in known}
     return known

@@ -64,10 +64,13 @@ def _sampled(run: Run) -> str:
 def _chains(run: Run, diagnostics: dict[str, Any]) -> str:
     chains = run.chains
     divergent = int(chains.totals.num_divergent.sum())
-    return (
-        f"{chains.num_chains} of {chains.num_draws:,} draws, {divergent:,} divergent; R-hat at most "
-        f"{_number(diagnostics['rhat_max'], '.3f')}, bulk ESS at least {_number(diagnostics['ess_bulk_min'], ',.0f')}"
+    share = diagnostics.get("between_fits_share")
+    between = "" if share is None else f"; {100 * share:.0f} % of the predictive variance is between the fits"
+    slowest = (
+        f"R-hat at most {_number(diagnostics['rhat_max'], '.3f')}, "
+        f"bulk ESS at least {_number(diagnostics['ess_bulk_min'], ',.0f')}"
     )
+    return f"{chains.num_chains} of {chains.num_draws:,} draws, {divergent:,} divergent; {slowest}{between}"
 
 
 def _scores(scores: dict[str, Any] | None) -> str:

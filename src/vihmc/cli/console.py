@@ -31,7 +31,7 @@ def print_outcome(console: Console, summary: dict[str, Any]) -> None:
     console.print(
         f"Predictions at the validation inputs: RMSE {predictive['rmse']:.4g}, mean epistemic std "
         f"{predictive['mean_epistemic_std']:.4g}. R-hat at most {diagnostics['rhat_max']:.3f}, bulk ESS at least "
-        f"{diagnostics['ess_bulk_min']:.0f}."
+        f"{diagnostics['ess_bulk_min']:.0f}.{fits_sentence(diagnostics)}"
     )
     console.print(scores_sentence(summary["scores"]), markup=False)
     if "calibration" in summary:
@@ -44,6 +44,14 @@ def print_outcome(console: Console, summary: dict[str, Any]) -> None:
             "RMS log ratio of the predictive std to that of HMC on all parameters: "
             f"VI-HMC {ratio['vihmc']:.3f}, {first_stage} {ratio['vi']:.3f}."
         )
+
+
+def fits_sentence(diagnostics: dict[str, Any]) -> str:
+    """What of the predictive variance is between fits, if there are several; with a space before it."""
+    share, errors = diagnostics.get("between_fits_share"), diagnostics.get("fit_errors")
+    if share is None or not errors:
+        return ""
+    return f" {percent(share)} of the variance of the predictions is between the {len(errors)} fits."
 
 
 def scores_sentence(scores: dict[str, Any]) -> str:

@@ -217,6 +217,12 @@ class Diagnostics(Table):
     modes: list[list[int]] = Field(description="Groups of chains that agree on the predictions, largest first.")
     modes_distance: Number = Field(description="Largest distance of the first group to another, in within-chain std.")
     modes_furthest: PlaceTable | None = Field(description="Where that distance is attained; null for one group.")
+    fit_errors: list[Number] | None = Field(
+        None, description="Several fits only: root mean square error of each on the training data."
+    )
+    between_fits_share: Number = Field(
+        None, description="Several fits only: share of the variance of the assessed predictions that is between fits."
+    )
     weights: WeightDiagnostics = Field(description="Convergence of up to 256 of the sampled parameters.")
 
 

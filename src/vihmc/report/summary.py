@@ -231,9 +231,16 @@ def _why(settings: SamplerConfig, sampled: Sampled) -> str:
         parts.append(f"the output layer ({sampled.num_integrated} selected parameters) integrated out")
     if sampled.has_targets and settings.frozen == "perturbed_map":
         parts.append("the frozen parameters of each chain at a perturbed MAP")
+    if sampled.has_targets and settings.frozen == "mean":
+        parts.append(f"the chains divided over {len(set(sampled.targets or ()))} independent fits")
     if settings.chains_at_once == "all" and sampled.chains.num_chains > 1:
         parts.append(f"{sampled.all_chains.num_chains} chains in parallel")
     return ", ".join(parts) + "."
+
+
+def describe_fits(found: ChainsResult) -> dict[str, Any]:
+    """Several fits beside each other, under the names of the summary."""
+    return {"fit_errors": list(found.fits), "between_fits_share": found.between_share}
 
 
 def describe_diagnostics(found: ChainsResult) -> dict[str, Any]:
@@ -260,6 +267,7 @@ def describe_diagnostics(found: ChainsResult) -> dict[str, Any]:
         "modes": found.modes.groups,
         "modes_distance": found.modes.distance,
         "modes_furthest": found.furthest._asdict() if len(found.modes.groups) > 1 else None,
+        **({} if found.between_share is None else describe_fits(found)),
         "weights": {
             "rhat_max": float(weights.rhat.max()),
             "ess_bulk_min": float(weights.ess_bulk.min()),

@@ -10,7 +10,7 @@
     draws.zarr        draws of the selected parameters, in ArviZ's layout; grows while the chains run
     reference.zarr    the same for HMC on all parameters, if it was run
     checkpoints/      the state of each stage a few seconds ago, and how many draws are stored
-    parts/            the same for leave-out runs
+    parts/            the same for leave-out runs, and for the second and further fits
     predictions.npz   mean, std and quantiles of every method at the validation inputs
     figures/*.png
     report.html       the results on one page
