@@ -190,7 +190,7 @@ def test_effective_numbers_are_those_of_the_closed_form(x64):
         )
     product = jax.tree_util.Partial(lambda matrix, v: matrix @ v, jnp.asarray(rows.T @ rows))
     shares = np.stack([
-        _estimated_shares(product, key, size=7, dtype=np.dtype("float64"))
+        _estimated_shares(product, key, size=7, dtype=np.dtype("float64"), num_probes=8)
         for key in jax.random.split(jax.random.key(0), 200)
     ])  # fmt: skip
     assert np.max(np.abs(shares.mean(axis=0) - exact) / (shares.std(axis=0, ddof=1) / np.sqrt(200) + 1e-12)) < 5
