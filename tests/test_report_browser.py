@@ -224,7 +224,8 @@ def test_the_numbers_in_the_text_are_those_of_the_slices(opened):
     page.locator(".second").select_option(label="mass")
     page.locator(".position").fill("4")
     numbers = [
-        float(one.replace("−", "-")) for one in re.findall(r"[−\d][\d.]*", page.inner_text(".status").split("At ")[1])
+        float(one.replace("−", "-"))
+        for one in re.findall(r"−?\d+(?:\.\d+)?", page.inner_text(".status").split("At ")[1])
     ]
     wanted = [found.points[1, 4], found.mean[1, 4, 1], 95, found.low[0, 1, 4, 1], found.high[0, 1, 4, 1]]
     assert numbers == pytest.approx(wanted, rel=1e-3, abs=1e-4)
