@@ -1,12 +1,15 @@
 """The pages of runs: what they say, that they say it safely, and that no file can break them."""
 
+import base64
 import copy
+import hashlib
 import io
 import json
 import re
 import shlex
 import shutil
 from html.parser import HTMLParser
+from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -24,7 +27,7 @@ from vihmc.report.report import build_report, write_report
 from vihmc.report.schema import Summary, summary_table
 from vihmc.runs.config import build_config, load_preset
 
-VOID = {"img", "link", "meta"}
+VOID = {"img", "input", "link", "meta"}
 HOSTILE = """</style><script>alert("1")</script><img src=x onerror='alert(1)'>&amp;"""
 
 
@@ -43,7 +46,7 @@ class Page(HTMLParser):
 
     def __init__(self, text):
         super().__init__()
-        self.elements, self.words, self._open = [], [], []
+        self.elements, self.words, self.scripts, self._open = [], [], [], []
         self.feed(text)
         self.close()
         assert not self._open, f"{self._open} do not end"
@@ -57,7 +60,9 @@ class Page(HTMLParser):
         assert self._open.pop() == tag
 
     def handle_data(self, data):
-        if self._open and self._open[-1] != "style":
+        if self._open and self._open[-1] == "script":
+            self.scripts.append(data)
+        elif self._open and self._open[-1] != "style":
             self.words.append(data)
 
     @property
@@ -69,9 +74,19 @@ class Page(HTMLParser):
 
 
 def check_safe(text):
-    """Nothing runs, and nothing is loaded."""
+    """Nothing runs but our own script, by its checksum, and nothing is loaded."""
     page = Page(text)
-    assert {name for name, _ in page.elements}.isdisjoint({"script", "iframe", "object", "embed", "base", "form"})
+    assert {name for name, _ in page.elements}.isdisjoint({"iframe", "object", "embed", "base", "form"})
+    own = resources.files("vihmc.report").joinpath("explorer.js").read_text(encoding="utf-8")
+    for attributes, script in zip(page.all("script"), page.scripts, strict=True):
+        if attributes == {"type": "application/json"}:
+            assert json.loads(script)["views"]
+        else:
+            assert (attributes, script) == ({}, "\n" + own)
+            checksum = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+            assert (
+                f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{checksum}'" in text
+            )
     for _, attributes in page.elements:
         assert not [name for name in attributes if name.startswith("on")]
         for name in ("src", "href", "srcset", "action"):
@@ -99,13 +114,13 @@ def test_a_run_writes_its_report_and_it_says_what_came_out(run):
     assert file.read_bytes() == written, "the same run gives the same page"
     assert not list(run.glob("*.part"))
     page, summary = check_safe(written.decode("utf-8")), summary_of(run)
-    assert page.text.index(summary["verdict"]["sentence"]) < page.text.index("RMSE") < page.text.index("Predictions")
+    assert page.text.index("RMSE") < page.text.index(summary["verdict"]["sentence"]) < page.text.index("Look closer")
     for words in (
         f"{summary['predictive']['rmse']:.3g}",
         f"{summary['num_selected']} of 6",
         f"{summary['diagnostics']['rhat_max']:.4g}",
         f"{summary['diagnostics']['ess_bulk_min']:,.0f}",
-        " ".join(f"They capture {show_share(summary['captured_variance']['mean'])} of the predictive variance".split()),
+        " ".join(f"parameters capture {show_share(summary['captured_variance']['mean'])} of the predictive".split()),
         summary["vi"]["message"],
         summary["hmc"]["why"],
         summary["reference"]["verdict"]["sentence"],
@@ -114,8 +129,9 @@ def test_a_run_writes_its_report_and_it_says_what_came_out(run):
     ):
         assert words in page.text
     for title in (
+        "Look closer",
         "Scores",
-        "Predictions",
+        "Predictions of every method",
         "Noise and prior",
         "Selected parameters",
         "Can the chains be trusted?",
@@ -123,14 +139,16 @@ def test_a_run_writes_its_report_and_it_says_what_came_out(run):
         "Costs",
     ):
         assert f"#{re.sub(r'[^a-z]+', '-', title.lower()).strip('-')}" in [link["href"] for link in page.all("a")]
-    assert len(page.all("details")) == 1
+    folded = page.all("details")
+    assert len(folded) == len(page.all("summary")) == 10
+    assert not any("open" in attributes for attributes in folded)
 
 
 def test_every_figure_is_inside_with_words_and_numbers(run):
     page = Page((run / "report.html").read_text(encoding="utf-8"))
     names = {file.stem for file in (run / "figures").glob("*.png")}
     assert names == {
-        *("predictions", "uncertainty", "sensitivity", "joint", "training"),
+        *("answer", "slices", "predictions", "uncertainty", "sensitivity", "joint", "training"),
         *("traces", "ranks", "energy"),
     }
     images = page.all("img")
@@ -337,7 +355,7 @@ def test_a_figure_that_is_damaged_or_gone_is_a_sentence(copied):
         page = check_safe(write_report(copied).read_text(encoding="utf-8"))
         assert "The figure “traces” is damaged and was left out." in page.text
         assert "The figure “ranks” is missing from the directory of this run." in page.text
-        assert len(page.all("img")) == 6
+        assert len(page.all("img")) == 8
     shutil.rmtree(copied / "figures")
     text = Page(write_report(copied).read_text(encoding="utf-8")).text
     assert "There is no figure of the predictions" in text

@@ -1,12 +1,18 @@
 """The pages in a browser: on a phone and on a desk, in the light and in the dark, on paper, and without scripts."""
 
 import os
+import re
 import shutil
 
 import pytest
 
 from finished_runs import copy_run, shared_run
+from stored_slices import curves, images, table
 from vihmc.report.compare import compare_runs, write_comparison
+from vihmc.report.plots_slices import slices as draw_slices
+from vihmc.report.report import write_report
+from vihmc.runs.slices import save_slices
+from vihmc.runs.storage import save_figures
 
 WIDTHS = {"phone": 390, "desk": 1440}
 PAPER = 794
@@ -30,12 +36,13 @@ CONTRASTS = """() => {
   for (const element of document.querySelectorAll("main *")) {
     const says = [...element.childNodes].some(node => node.nodeType === 3 && node.textContent.trim());
     if (!says || !element.checkVisibility()) continue;
-    const pair = [light(parse(getComputedStyle(element).color)), light(behind(element))].sort((a, b) => b - a);
+    const ink = getComputedStyle(element)[element.closest("svg") ? "fill" : "color"];
+    const pair = [light(parse(ink)), light(behind(element))].sort((a, b) => b - a);
     found.push([(pair[0] + 0.05) / (pair[1] + 0.05), element.className, element.textContent.slice(0, 40)]);
   }
   return found;
 }"""
-IMAGES = """async () => Promise.all([...document.images].map(async image => {
+IMAGES = """async () => Promise.all([...document.images].filter(one => !one.closest("[hidden]")).map(async image => {
   await image.decode();
   const box = image.getBoundingClientRect();
   return {shown: image.checkVisibility(), width: box.width, height: box.height, right: box.right,
@@ -66,7 +73,13 @@ def pages(browser, tmp_path_factory):
     run, folder = shared_run(tmp_path_factory), tmp_path_factory.mktemp("copies")
     copies = [copy_run(run, folder / name) for name in ("second", "a_directory_with_quite_a_long_name")]
     comparison = compare_runs([run, *copies])
-    return {
+    explored = {name: copy_run(run, folder / name) for name in EXPLORED}
+    for name, path in explored.items():
+        found = EXPLORED[name]()
+        save_slices(path, found)
+        save_figures(path, {"slices": draw_slices(found)})
+        write_report(path)
+    return {name: path / "report.html" for name, path in explored.items()} | {
         "report": run / "report.html",
         "comparison": write_comparison(comparison, folder / "comparison.html"),
     }
@@ -102,6 +115,10 @@ def opened(browser, pages):
     assert requests == []
 
 
+OPEN = "for (const fold of document.querySelectorAll('details')) fold.open = true"
+EXPLORED = {"table": table, "curves": curves, "images": images}
+
+
 both_pages = pytest.mark.parametrize("name", ["report", "comparison"])
 both_widths = pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS)
 
@@ -110,12 +127,13 @@ both_widths = pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS)
 @both_widths
 def test_all_figures_are_seen_and_the_page_does_not_scroll_sideways(opened, name, width):
     page = opened(name, width)
-    images = page.evaluate(IMAGES)
-    assert len(images) == {"report": 8, "comparison": 1}[name]
-    for image in images:
+    page.evaluate(OPEN)
+    pictures = page.evaluate(IMAGES)
+    assert len(pictures) == {"report": 9, "comparison": 1}[name]
+    for image in pictures:
         assert image["shown"]
         assert image["height"] > 100
-        assert image["pixels"] >= 900
+        assert image["pixels"] >= 700
         # Letters of ten points at 150 dots per inch stay ten pixels high.
         assert image["width"] >= 0.475 * image["pixels"]
     inner, outer = page.evaluate("[document.documentElement.scrollWidth, document.documentElement.clientWidth]")
@@ -127,6 +145,7 @@ def test_all_figures_are_seen_and_the_page_does_not_scroll_sideways(opened, name
 @both_pages
 def test_a_keyboard_scrolls_what_a_phone_cannot_show(opened, name):
     page = opened(name, WIDTHS["phone"])
+    page.evaluate(OPEN)
     for kind in ("picture", "tables"):
         boxes = page.query_selector_all(f".{kind}")
         box = next(box for box in boxes if box.evaluate("b => b.scrollWidth > b.clientWidth"))
@@ -140,17 +159,124 @@ def test_a_keyboard_scrolls_what_a_phone_cannot_show(opened, name):
 @both_pages
 def test_without_scripts_there_is_the_same_to_read(opened, name):
     with_scripts, without = (opened(name, WIDTHS["phone"], java_script_enabled=enabled) for enabled in (True, False))
-    assert without.inner_text("main") == with_scripts.inner_text("main")
-    boxes = [[image.bounding_box() for image in page.query_selector_all("img")] for page in (with_scripts, without)]
-    assert boxes[0] == boxes[1]
-    assert all(box["width"] > 0 and box["height"] > 0 for box in boxes[1])
+    for page in (with_scripts, without):
+        page.evaluate(OPEN)
+    texts = [
+        [page.inner_text("header"), *page.locator("section:not(#look-closer)").all_inner_texts()]
+        for page in (with_scripts, without)
+    ]
+    assert texts[0] == texts[1]
+    chosen = "figure:not(.explorer figure) img"
+    sizes = [
+        [(box["width"], box["height"]) for box in (image.bounding_box() for image in page.query_selector_all(chosen))]
+        for page in (with_scripts, without)
+    ]
+    assert sizes[0] == sizes[1]
+    assert all(width > 0 and height > 0 for width, height in sizes[1])
 
 
-@both_pages
+@pytest.mark.parametrize("name", EXPLORED)
+def test_without_scripts_a_figure_takes_the_place_of_the_controls(opened, name):
+    without, with_scripts = (opened(name, WIDTHS["desk"], java_script_enabled=enabled) for enabled in (False, True))
+    assert without.locator(".explorer .static img").bounding_box()["height"] > 100
+    assert len(without.locator(".explorer .static img").get_attribute("alt")) > 60
+    assert not without.locator(".explorer select").first.is_visible()
+    assert with_scripts.locator(".explorer select").first.is_visible()
+    assert not with_scripts.locator(".explorer .static img").is_visible()
+
+
+def seen(page):
+    """Picture, text, and what the picture is called."""
+    charts = page.locator(".charts svg")
+    return page.inner_html(".charts"), page.inner_text(".status"), charts.last.get_attribute("aria-label")
+
+
+@pytest.mark.parametrize("name", EXPLORED)
+@both_widths
+def test_a_choice_changes_the_picture_and_the_text(opened, name, width):
+    page = opened(name, width)
+    before = seen(page)
+    assert before[1] in before[2]
+    page.locator(".first").select_option(index=0 if name != "table" else 1)
+    after = seen(page)
+    assert all(one != other for one, other in zip(before, after, strict=True))
+    assert after[1].startswith(
+        {
+            "table": "Mean prediction of strength over",
+            "curves": "Function 3, smallest",
+            "images": "Function 3, smallest",
+        }[name]
+    )
+    if name != "images":
+        page.locator(".second").select_option(index=1)
+        assert seen(page)[0] != after[0]
+    page.locator(".charts svg").first.click(position={"x": 90, "y": 60})
+    assert seen(page)[1] != after[1]
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    assert page.evaluate(
+        "[...document.querySelectorAll('.charts svg')].every(s => s.getBoundingClientRect().height > 150)"
+    )
+
+
+def test_the_numbers_in_the_text_are_those_of_the_slices(opened):
+    page, found = opened("table", WIDTHS["desk"]), table()
+    page.locator(".first").select_option(label="speed")
+    page.locator(".second").select_option(label="mass")
+    page.locator(".position").fill("4")
+    numbers = [
+        float(one.replace("−", "-"))
+        for one in re.findall(r"−?\d+(?:\.\d+)?", page.inner_text(".status").split("At ")[1])
+    ]
+    wanted = [found.points[1, 4], found.mean[1, 4, 1], 95, found.low[0, 1, 4, 1], found.high[0, 1, 4, 1]]
+    assert numbers == pytest.approx(wanted, rel=1e-3, abs=1e-4)
+
+
+@pytest.mark.parametrize("name", EXPLORED)
+def test_the_keyboard_alone_can_explore(opened, name):
+    page = opened(name, WIDTHS["desk"])
+    controls = page.locator(".controls select, .controls input")
+    page.locator("nav a").last.focus()
+    for number in range(controls.count()):
+        page.keyboard.press("Tab")
+        assert controls.nth(number).evaluate("control => control === document.activeElement")
+        assert controls.nth(number).evaluate("control => control.labels.length") == 1
+        before = seen(page)
+        page.keyboard.press("ArrowUp" if number == 0 and name != "table" else "ArrowDown")
+        assert seen(page) != before
+
+
+def test_the_keyboard_opens_folds_and_links_lead_into_them(opened):
+    page = opened("report", WIDTHS["desk"])
+    fold = page.locator("#costs details")
+    assert not fold.get_by_role("table").is_visible()
+    fold.locator("summary").focus()
+    page.keyboard.press("Enter")
+    assert fold.get_by_role("table").is_visible()
+    page.locator("nav a", has_text="Settings").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_function("document.querySelector('#settings details').open", timeout=5000)
+
+
+def test_a_run_without_slices_says_so(opened, pages):
+    (pages["curves"].parent / "slices.npz").rename(pages["curves"].parent / "kept.npz")
+    try:
+        write_report(pages["curves"].parent)
+        assert "This run has no file slices.npz" in opened("curves", WIDTHS["desk"]).inner_text("#look-closer")
+    finally:
+        (pages["curves"].parent / "kept.npz").rename(pages["curves"].parent / "slices.npz")
+        write_report(pages["curves"].parent)
+
+
+def test_the_largest_page_stays_small(pages):
+    assert pages["images"].stat().st_size < 3_000_000
+
+
+@pytest.mark.parametrize("name", ["report", "comparison", "images"])
 def test_text_is_readable_in_the_light_and_in_the_dark(opened, name):
     backgrounds = {}
     for scheme in ("light", "dark"):
         page = opened(name, WIDTHS["desk"], color_scheme=scheme)
+        page.evaluate(OPEN)
         backgrounds[scheme] = page.evaluate("getComputedStyle(document.body).backgroundColor")
         contrasts = page.evaluate(CONTRASTS)
         assert len(contrasts) > 40

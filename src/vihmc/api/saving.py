@@ -11,7 +11,7 @@ import numpy as np
 from vihmc.data.saved import FILE, describe_problem
 from vihmc.errors import InputError
 from vihmc.report.finished import read_run
-from vihmc.report.plots import run_figures
+from vihmc.report.pictures import save_pictures
 from vihmc.report.report import build_page, build_report
 from vihmc.report.summary import summarise
 from vihmc.runs.config import RunConfig
@@ -20,7 +20,7 @@ from vihmc.runs.evaluation import RunResult
 from vihmc.runs.files import save_arrays, write_atomically
 from vihmc.runs.journal import RunJournal
 from vihmc.runs.run import Run
-from vihmc.runs.storage import save_figures, save_predictions, save_summary
+from vihmc.runs.storage import save_predictions, save_summary
 
 PROBE = "outputs"
 """Name of the model's outputs for the first observation, by which a model that is given again is recognised."""
@@ -52,7 +52,7 @@ def probe(posterior: Any, mean: Any) -> np.ndarray:
 def write_page(run: Run, evaluated: RunResult, path: Path) -> Path:
     """Write the report of a run in memory to a file of its own."""
     with tempfile.TemporaryDirectory() as folder, run.precision():
-        save_figures(Path(folder), run_figures(evaluated))
+        save_pictures(Path(folder), evaluated)
         return _write(build_page(summarise(evaluated), _with_own_file(run.config), Path(folder)), path)
 
 

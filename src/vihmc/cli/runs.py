@@ -16,7 +16,7 @@ from vihmc.data.registry import resolve
 from vihmc.diagnostics.conformal.calibrate import Calibration
 from vihmc.errors import InputError, Interrupted
 from vihmc.fit.result import FitResult
-from vihmc.report.plots import run_figures
+from vihmc.report.pictures import save_pictures
 from vihmc.report.report import write_report
 from vihmc.report.summary import summarise
 from vihmc.runs.calibrate_stored import calibrate_stored
@@ -38,7 +38,7 @@ from vihmc.runs.evaluation import check_run, fit_and_select_for, run_problem
 from vihmc.runs.journal import RunJournal, check_whole
 from vihmc.runs.pace import Pace
 from vihmc.runs.progress import RunObserver
-from vihmc.runs.storage import load_fit_of, save_figures, save_predictions, save_summary
+from vihmc.runs.storage import load_fit_of, save_predictions, save_summary
 from vihmc.runs.stored_run import load_run
 
 COMMIT_SECONDS = "VIHMC_COMMIT_SECONDS"
@@ -178,7 +178,7 @@ def _go_on(
     summary = summarise(result) | _origin(path)
     save_predictions(path, result)
     if not brief:
-        save_figures(path, run_figures(result))
+        save_pictures(path, result)
     save_summary(path, summary)
     if not brief:
         report = write_report(path)

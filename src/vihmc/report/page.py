@@ -1,6 +1,10 @@
-"""Pages as jinja2 templates: no script, nothing from a network, and every text from a file is escaped."""
+"""Pages as jinja2 templates: nothing from a network, and every text from a file is escaped.
+
+The only script that a page may run is our own, which its content security policy names by checksum.
+"""
 
 import base64
+import hashlib
 import re
 from collections.abc import Iterable
 from importlib import resources
@@ -59,11 +63,19 @@ def draw_picture(figure: Figure) -> Picture:
         return Picture(file.getvalue(), *image.size)
 
 
-def render(template: str, **context: Any) -> str:
-    """Render a page."""
-    style = resources.files("vihmc.report").joinpath("page.css").read_text(encoding="utf-8")
-    shared = {"style": Markup(style), "kinds": KINDS, "show_mean_and_std": formats.show_mean_and_std}
+def render(template: str, *, script: str | None = None, **context: Any) -> str:
+    """Render a page; `script` is the name of the file with its script, if it has one."""
+    shared = {"style": Markup(_read("page.css")), "kinds": KINDS, "show_mean_and_std": formats.show_mean_and_std}
+    shared |= {"script": None, "checksum": None}
+    if script is not None:
+        text = "\n" + _read(script)
+        checksum = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")
+        shared |= {"script": Markup(text), "checksum": Markup(checksum)}
     return _environment().get_template(template).render(**shared, **context)
+
+
+def _read(name: str) -> str:
+    return resources.files("vihmc.report").joinpath(name).read_text(encoding="utf-8")
 
 
 def _environment() -> Environment:

@@ -10,9 +10,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from vihmc.predict import Prediction
+from vihmc.report.plots_answer import answer
+from vihmc.report.plots_bands import coverage, spread
 from vihmc.report.plots_chains import energy, ranks, traces
 from vihmc.report.plots_layers import has_layers, layers
 from vihmc.report.plots_operator import fields, spectra
+from vihmc.report.plots_slices import slices as draw_slices
 from vihmc.report.style import (
     BLUE,
     GREY,
@@ -29,6 +32,7 @@ from vihmc.report.style import (
 )
 from vihmc.runs.evaluation import HMC, VI, VIHMC, MethodResult, RunResult
 from vihmc.runs.scoring import class_probabilities, is_of_classes
+from vihmc.runs.slices import Slices
 from vihmc.selection.rules import captured_share
 
 FEW_PARAMETERS = 20
@@ -37,9 +41,16 @@ MAX_TARGETS = 4
 """Targets that a figure shows, the first ones."""
 
 
-def run_figures(result: RunResult) -> dict[str, Figure]:
-    """All figures that a run can have, by name."""
-    builders: dict[str, Callable[[RunResult], Figure]] = {"training": training, "sensitivity": sensitivity}
+def run_figures(result: RunResult, found: Slices | None = None) -> dict[str, Figure]:
+    """All figures that a run can have, by name; `found` are its slices, if they were computed."""
+    builders: dict[str, Callable[[RunResult], Figure]] = {"answer": partial(answer, found=found)}
+    if found is not None:
+        builders["slices"] = lambda _: draw_slices(found)
+    if result.problem.locations is not None:
+        builders |= {"coverage": coverage, "spread": spread}
+    elif not result.problem.has_truth and not is_of_classes(result.problem.posterior.likelihood):
+        builders["coverage"] = coverage
+    builders |= {"training": training, "sensitivity": sensitivity}
     if _is_curve(result):
         builders |= {"predictions": predictions, "uncertainty": uncertainty}
     elif is_of_classes(result.problem.posterior.likelihood):

@@ -1,7 +1,7 @@
 """The report of a run: its directory as one page that a person can read, store, print and send.
 
-The page holds all it needs, asks nothing of a network and runs no script. Its words are in ``templates/``; here is what
-the words need.
+The page holds all it needs and asks nothing of a network. Its only script draws what a reader chooses; without scripts
+there is a figure instead. Its words are in ``templates/``; here is what the words need.
 """
 
 import json
@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 from vihmc.diagnostics import verdict
 from vihmc.errors import InputError
+from vihmc.report.answer import how_often, title, what_was_predicted
+from vihmc.report.explorer import read_explorer
 from vihmc.report.finished import FinishedRun, Method, read_run
 from vihmc.report.formats import clean, show_count, show_number, show_share
 from vihmc.report.page import read_picture, render
@@ -22,14 +24,35 @@ from vihmc.runs.config import RunConfig
 from vihmc.runs.evaluation import VIHMC
 from vihmc.runs.files import write_atomically
 
-GUARANTEE = "Bands with a guarantee"
+HOLD, GUARANTEE, EVERY = "Do the bands hold?", "Bands with a guarantee", "Predictions of every method"
 PUBLISHED, PARTS, MORE = "Comparison with published results", "Accuracy on each part of the data", "More figures"
 TITLES = (
-    *("Scores", GUARANTEE, "Predictions", "Noise and prior", "Selected parameters", "Can the chains be trusted?"),
+    *(
+        "Look closer",
+        "Scores",
+        HOLD,
+        GUARANTEE,
+        "Predictions of every method",
+        "Noise and prior",
+        "Selected parameters",
+        "Can the chains be trusted?",
+    ),
     *("First-stage fit", "Methods side by side", PUBLISHED, PARTS, MORE, "Settings", "Costs", "How to reproduce"),
 )
 PREDICTIONS = ("predictions", "fields", "spectra", "uncertainty", "parity", "reliability")
-OTHERS = ("sensitivity", "layers", "traces", "ranks", "energy", "training", "joint")
+OTHERS = (
+    "answer",
+    "slices",
+    "coverage",
+    "spread",
+    "sensitivity",
+    "layers",
+    "traces",
+    "ranks",
+    "energy",
+    "training",
+    "joint",
+)
 """Figures that have a place on the page."""
 
 
@@ -134,18 +157,31 @@ def build_report(run: FinishedRun) -> str:
     kinds = {name: name.partition("_")[0] for name in figures}
     predicted = [name for kind in PREDICTIONS for name in figures if kinds[name] == kind]
     others = [name for name in figures if kinds[name] not in PREDICTIONS and name not in OTHERS]
-    optional = {GUARANTEE: summary.calibration, PUBLISHED: summary.published, PARTS: summary.reports, MORE: others}
+    holds = [name for name in ("coverage", "spread") if name in figures]
+    optional = {
+        HOLD: holds,
+        GUARANTEE: summary.calibration,
+        PUBLISHED: summary.published,
+        PARTS: summary.reports,
+        MORE: others,
+    }
     seconds = [value for value in summary.seconds.values() if value is not None]
     return render(
         "report.html.j2",
+        script="explorer.js",
         run=run,
+        name=title(summary),
+        predicted=what_was_predicted(summary),
+        held=how_often(summary),
+        is_class="vihmc" in summary.scores and summary.scores["vihmc"].accuracy is not None,
+        explorer=read_explorer(run.path),
         summary=summary,
         methods=methods,
         titles=[title for title in TITLES if optional.get(title, True)],
         about=(type(run.config.problem).__doc__ or "").strip().split("\n")[0],
         level=show_share(summary.predictive.band_level),
         figures=figures,
-        shown={"predictions": predicted, "others": others},
+        shown={"predictions": predicted, "others": others, "holds": holds},
         read_picture=read_picture,
         checks=CHECKS,
         scores=score_rows(summary.scores),

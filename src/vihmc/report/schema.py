@@ -249,6 +249,19 @@ class AgreementTable(Table):
     vihmc: Agreement = Field(description="Of VI-HMC.")
 
 
+class FunctionsTable(Table):
+    """Predicted standard deviation and actual error, function by function."""
+
+    num: int = Field(description="Held-out functions.")
+    correlation: Number = Field(
+        description="Of the logarithms of the root mean square predicted total std and of the root mean square error "
+        "of each function; null if one of them does not vary."
+    )
+    error_over_std: Number = Field(
+        description="Root mean square error over root mean square predicted total std of all functions; 1 if right."
+    )
+
+
 class GroupTable(Table):
     """Coverage of a group of calibration rows or functions."""
 
@@ -335,6 +348,9 @@ class Summary(Table):
     )
     predictive: Predictive = Field(description="Accuracy of VI-HMC at the validation inputs.")
     predictive_vi: Predictive = Field(description="Accuracy of VI alone.")
+    functions: FunctionsTable | None = Field(
+        None, description="Operators only: predicted std and actual error of VI-HMC, function by function."
+    )
     diagnostics: Diagnostics = Field(
         description="Convergence of the VI-HMC chains on the predictions; of an operator, on up to 16 × 16 of them."
     )

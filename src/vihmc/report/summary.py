@@ -14,6 +14,7 @@ from vihmc.report.schema import Summary
 from vihmc.runs.assessment import ChainsResult
 from vihmc.runs.calibrated import as_table as calibration_table
 from vihmc.runs.evaluation import HMC, VI, VIHMC, RunResult, accuracy, agreement
+from vihmc.runs.held_out_functions import errors_of_functions
 from vihmc.runs.learnt_scales import LearntScale, describe_noise
 from vihmc.runs.scoring import Scored, is_of_classes
 from vihmc.samplers.third_stage import Sampled
@@ -75,6 +76,8 @@ def _collect(result: RunResult) -> dict[str, Any]:
     }
     optional = {"published": problem.published, "data": problem.data_description, "notice": problem.notice}
     summary |= {name: value for name, value in optional.items() if value}
+    if problem.locations is not None:
+        summary["functions"] = _functions(result)
     if result.calibration is not None:
         summary["calibration"] = calibration_table(result.calibration)
     if problem.splits:
@@ -125,6 +128,12 @@ def _captured(result: RunResult) -> dict[str, Any] | None:
         "worst": captured.worst,
         "left_out": captured.left_out,
     }
+
+
+def _functions(result: RunResult) -> dict[str, Any]:
+    """How the predicted std of each held-out function compares with its error."""
+    found = errors_of_functions(result.problem, result.methods[VIHMC].prediction)
+    return {"num": len(found.error), "correlation": found.correlation, "error_over_std": found.ratio}
 
 
 def _reports(result: RunResult) -> dict[str, Any]:

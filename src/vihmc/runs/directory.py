@@ -12,6 +12,7 @@
     checkpoints/      the state of each stage a few seconds ago, and how many draws are stored
     parts/            the same for leave-out runs, and for the second and further fits
     predictions.npz   mean, std and quantiles of every method at the validation inputs
+    slices.npz        what the report lets a reader look at piece by piece
     figures/*.png
     report.html       the results on one page
     posterior.npz     of a result that was saved from Python: model, prior, likelihood and data, without code
