@@ -7,7 +7,7 @@ ratios within a run are meaningful.
     python benchmarks/samplers.py sine_large linear           needs numpyro; writes benchmarks/results/samplers_*.json
     python benchmarks/samplers.py cone --fit-from RUN         the same with metrics; RUN is a run directory of the cone
     python benchmarks/samplers.py cone_chosen --data DIR      metrics on the set that captures most predictive variance
-    python benchmarks/samplers.py --table                     docs/samplers_table.md and docs/figures/samplers.png
+    python benchmarks/samplers.py --table          docs/evidence/samplers_table.md, docs/figures/samplers.png
 """
 
 import argparse
@@ -334,7 +334,7 @@ def table() -> None:
         axes.xaxis.set_major_formatter("{x:g}")
         axes.xaxis.set_minor_formatter(NullFormatter())
     finish(figure).savefig(DOCS / "figures" / "samplers.png", dpi=150)
-    (DOCS / "samplers_table.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (DOCS / "evidence" / "samplers_table.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

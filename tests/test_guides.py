@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-GUIDES = Path(__file__).parents[1] / "docs" / "models"
+GUIDES = Path(__file__).parents[1] / "docs" / "guides" / "models"
 NEEDS = {"flax": "flax", "equinox": "equinox", "haiku": "haiku", "pytorch": "torchax", "scikit_learn": "sklearn"}
 
 
