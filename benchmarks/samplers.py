@@ -314,6 +314,10 @@ def table() -> None:
 
     found = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(RESULTS.glob("samplers_*.json"))]
     lines = [
+        "# Samplers: the table",
+        "",
+        "How fast does each sampler draw? The numbers behind the figure of [samplers and performance](samplers.md).",
+        "",
         "| target | sampler | chains × draws | worst R-hat | worst, median bulk ESS | ESS/s | ESS per 10⁶ gradients |",
         "|---|---|---|---|---|---|---|",
     ]

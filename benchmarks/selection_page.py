@@ -35,7 +35,12 @@ def write_page(results: Path, docs: Path) -> None:
         for name in ("sine_large", "cone")
         if (results / f"selection_{name}.json").exists()
     }
-    lines: list[str] = []
+    lines = [
+        "# Selection: the tables",
+        "",
+        "How far is every subset from HMC on all parameters? The numbers behind the figures of [selection](selection.md).",
+        "",
+    ]
     for name, result in found.items():
         lines += [*table(name, result), ""]
     held_out = results / "selection_sine_large_held_out.json"

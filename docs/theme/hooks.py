@@ -18,7 +18,9 @@ ROOT = Path(__file__).resolve().parents[2]
 LINK = re.compile(r"(\]\()([^)\s#]+)((?:#[^)\s]*)?\))")
 FENCE = re.compile(r"(^ *```.*?^ *```\s*?$)", re.MULTILINE | re.DOTALL)
 MATHS = re.compile(r'<(span|div) class="arithmatex">(?:\\\((.*?)\\\)|\\\[(.*?)\\\])</\1>', re.DOTALL)
-ROLE = re.compile(r":(?:class|func|meth|mod|attr|data):<code>~?([\w.]+)</code>")
+ROLE = re.compile(r":(math|class|func|meth|mod|attr|data):<code>(.*?)</code>", re.DOTALL)
+LONGEST = 50
+"""Characters of an equation in a line, beyond which it scrolls on a phone."""
 TABLE = re.compile(r"<!-- generated: (\w+) -->")
 
 
@@ -62,15 +64,22 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
 
 def on_page_content(content: str, **_: Any) -> str:
     """Turn equations into MathML and roles of docstrings into code."""
-    content = MATHS.sub(equation, content)
-    return ROLE.sub(lambda match: f"<code>{match.group(1).removeprefix('vihmc.')}</code>", content)
+    content = MATHS.sub(lambda match: mathml(match.group(2) or match.group(3), is_block=match.group(2) is None), content)
+    return ROLE.sub(role, content)
 
 
-def equation(match: re.Match[str]) -> str:
-    """An equation of the page in MathML, with its source as the text for those who do not see it."""
-    inline, block = match.group(2), match.group(3)
-    source = html.unescape(inline or block).strip()
-    return latex2mathml.converter.convert(source, display="inline" if inline else "block")
+def role(match: re.Match[str]) -> str:
+    """What a role of a docstring stands for: an equation, or a name."""
+    kind, text = match.groups()
+    return mathml(text) if kind == "math" else f"<code>{text.lstrip('~').removeprefix('vihmc.')}</code>"
+
+
+def mathml(source: str, *, is_block: bool = False) -> str:
+    """An equation of the page in MathML."""
+    source = html.unescape(re.sub(r"<[^>]+>", "", source)).strip()
+    plain_text = re.sub(r"\\text\{[^}]*\}", lambda text: text.group(0).replace("\\_", "_"), source)
+    found = latex2mathml.converter.convert(plain_text, display="block" if is_block else "inline")
+    return f'<span class="wide">{found}</span>' if len(source) > LONGEST and not is_block else found
 
 
 def targets(text: str, base: str) -> Iterator[str]:
