@@ -38,7 +38,7 @@ def write_page(results: Path, docs: Path) -> None:
     lines = [
         "# Selection: the tables",
         "",
-        "How far is every subset from HMC on all parameters? The numbers behind the figures of [selection](selection.md).",
+        "How far is every subset from HMC on all parameters? The numbers behind [selection](selection.md).",
         "",
     ]
     for name, result in found.items():

@@ -1,7 +1,8 @@
 """The pages of the documentation do as they say: code runs, commands parse, settings are valid.
 
-The Python blocks of a page run in order, in one namespace and an empty directory, with short chains in place of those that
-are the default. A comment `<!-- set-up … -->` has code that a page does not show; it may use `ROOT`, the repository.
+The Python blocks of a page run in order, in one namespace and an empty directory, with short chains in place of those
+that are the default. A comment `<!-- set-up … -->` has code that a page does not show; it may use `ROOT`, the
+repository.
 """
 
 import re
@@ -130,7 +131,9 @@ def test_options_in_the_text_of_a_page_exist(page):
     for words in re.findall(r"`vihmc ([a-z]+(?:[^`]*))`", PAGES[page].read_text(encoding="utf-8")):
         name = words.split()[0]
         assert name in COMMANDS, f"vihmc {words}"
-        known = {option for parameter in COMMANDS[name].params for option in (*parameter.opts, *parameter.secondary_opts)}
+        known = {
+            option for parameter in COMMANDS[name].params for option in (*parameter.opts, *parameter.secondary_opts)
+        }
         assert set(OPTION.findall(words)) <= known | {"--help"}, f"vihmc {words}"
         for setting in re.findall(r"--set (\S+=\S+)", words):
             parse_override(setting)

@@ -1,7 +1,7 @@
 """What the site needs beside its pages: files of the repository that they link to, tables from the code, and MathML.
 
-A link that leaves ``docs/`` leads to a copy under ``source/``: a page with the text for a Python file, the page itself for a
-Markdown file, the file for all else. So the links of a page work on the site and in a checkout.
+A link that leaves ``docs/`` leads to a copy under ``source/``: a page with the text for a Python file, the page itself
+for a Markdown file, the file for all else. So the links of a page work on the site and in a checkout.
 """
 
 import html
@@ -64,7 +64,9 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
 
 def on_page_content(content: str, **_: Any) -> str:
     """Turn equations into MathML and roles of docstrings into code."""
-    content = MATHS.sub(lambda match: mathml(match.group(2) or match.group(3), is_block=match.group(2) is None), content)
+    content = MATHS.sub(
+        lambda match: mathml(match.group(2) or match.group(3), is_block=match.group(2) is None), content
+    )
     return ROLE.sub(role, content)
 
 
@@ -108,7 +110,9 @@ def settings_tables() -> str:
 
     presets = {name: load_preset(name) for name in OWN_DATA if name != "python"}
     sections = {"": RunConfig, "vi": VIConfig, "selection": SelectionConfig, "hmc": SamplerConfig}
-    parts = [section_table(name, config, presets) for name, config in (sections | {"prediction": PredictionConfig}).items()]
+    parts = [
+        section_table(name, config, presets) for name, config in (sections | {"prediction": PredictionConfig}).items()
+    ]
     parts += [
         f"## `[{name}]` {{ #{name} }}\n\n{RunConfig.model_fields[name].default.__doc__}\n\n"
         + table({key: RunConfig.model_json_schema()["$defs"][title]["properties"][key]})
@@ -209,7 +213,9 @@ def api_pages() -> str:
         for name in names:
             path = name if "." in name else f"vihmc.{vihmc._HOMES[name]}.{name}"
             heading = name if "." in name else f"vihmc.{name}"
-            lines.append(f"::: {path}\n    options:\n      heading: {heading}\n      toc_label: {name.split('.')[-1]}\n")
+            lines.append(
+                f"::: {path}\n    options:\n      heading: {heading}\n      toc_label: {name.split('.')[-1]}\n"
+            )
     return "\n".join(lines)
 
 
