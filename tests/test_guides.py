@@ -27,8 +27,8 @@ DOCS = ROOT / "docs"
 PAGES = {path.relative_to(DOCS).with_suffix("").as_posix(): path for path in sorted(DOCS.rglob("*.md"))}
 NEEDS = {"flax": "flax", "equinox": "equinox", "haiku": "haiku", "pytorch": "torchax", "scikit_learn": "sklearn"}
 FRAMEWORKS = {f"guides/models/{name}": package for name, package in NEEDS.items()}
-SLOW = ("guides/models/fno",)
-"""Pages whose code takes more than about twenty seconds."""
+QUICK = ("guides/models/index", "guides/noise", "guides/prior", "guides/trust")
+"""Pages whose code compiles little; that of the others takes up to a minute."""
 CODE = re.compile(r"^<!-- set-up\n(.*?)^-->|^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 COMMANDS = get_command(app).commands
 
@@ -49,8 +49,8 @@ def fenced(page, language):
 def with_code():
     for page in PAGES:
         if any(is_shown for _, _, is_shown in blocks(page)):
-            marks = [pytest.mark.slow] if page in SLOW else [pytest.mark.frameworks] if page in FRAMEWORKS else []
-            yield pytest.param(page, marks=marks)
+            mark = pytest.mark.frameworks if page in FRAMEWORKS else pytest.mark.slow
+            yield pytest.param(page, marks=[] if page in QUICK else [mark])
 
 
 def run(page):

@@ -163,6 +163,7 @@ def opened(site, browser):  # noqa: F811
     assert complaints == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS)
 def test_pages_fit_the_screen_and_can_be_read(opened, width, scheme):
@@ -173,6 +174,7 @@ def test_pages_fit_the_screen_and_can_be_read(opened, width, scheme):
         assert min(contrasts)[0] >= 4.5, (name, min(contrasts))
 
 
+@pytest.mark.slow
 def test_a_page_is_read_by_keyboard(opened):
     page = opened("index.html", 1440)
     page.keyboard.press("Tab")
@@ -184,6 +186,7 @@ def test_a_page_is_read_by_keyboard(opened):
     assert {"Guides", "Evidence", "Install it", "Should I trust it?"} <= set(seen)
 
 
+@pytest.mark.slow
 def test_the_search_finds_a_page(opened):
     page = opened("index.html", 1440)
     page.keyboard.press("/")
