@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet
 
-.PHONY: demo demo-paper test test-slow test-statistics test-frameworks check lint types benchmark clean
+.PHONY: demo demo-paper test test-slow test-statistics test-frameworks check lint types docs site benchmark clean
 
 demo: $(VENV)/.installed ## run on a small table that comes with the package, and say what to type for your own
 	$(BIN)/vihmc demo
@@ -24,7 +24,7 @@ test-statistics: $(VENV)/.installed-dev ## run calibration, agreement with anoth
 test-frameworks: $(VENV)/.installed-frameworks ## run models of other libraries, and the guides
 	$(BIN)/python -m pytest -n 2 -m frameworks
 
-check: lint types test test-slow test-statistics test-frameworks ## what CI runs
+check: lint types site test test-slow test-statistics test-frameworks ## what CI runs
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
@@ -32,6 +32,12 @@ lint: $(VENV)/.installed-dev
 
 types: $(VENV)/.installed-dev
 	$(BIN)/pyrefly check
+
+docs: $(VENV)/.installed-dev ## serve the documentation at http://127.0.0.1:8000, and follow changes
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
+
+site: $(VENV)/.installed-dev ## build the documentation into site/; a warning or a dead link is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 benchmark: $(VENV)/.installed-dev ## ratios on this machine, written to benchmarks/results
 	$(BIN)/python benchmarks/leapfrog.py
@@ -49,7 +55,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/python
 	touch $@
 
 $(VENV)/.installed-dev: pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(INSTALL) -e '.[dev]'
+	$(INSTALL) -e '.[dev,docs]'
 	touch $@ $(VENV)/.installed
 
 # PyTorch comes first, in the version that all that follows has to live with: others ask for any, and get a larger one.
@@ -61,4 +67,4 @@ $(VENV)/.installed-frameworks: $(VENV)/.installed-dev
 	touch $@
 
 clean:
-	rm -rf $(VENV) build dist
+	rm -rf $(VENV) build dist site

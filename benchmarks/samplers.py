@@ -7,7 +7,7 @@ ratios within a run are meaningful.
     python benchmarks/samplers.py sine_large linear           needs numpyro; writes benchmarks/results/samplers_*.json
     python benchmarks/samplers.py cone --fit-from RUN         the same with metrics; RUN is a run directory of the cone
     python benchmarks/samplers.py cone_chosen --data DIR      metrics on the set that captures most predictive variance
-    python benchmarks/samplers.py --table                     docs/samplers_table.md and docs/figures/samplers.png
+    python benchmarks/samplers.py --table          docs/evidence/samplers_table.md, docs/figures/samplers.png
 """
 
 import argparse
@@ -314,6 +314,10 @@ def table() -> None:
 
     found = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(RESULTS.glob("samplers_*.json"))]
     lines = [
+        "# Samplers: the table",
+        "",
+        "How fast does each sampler draw? The numbers behind the figure of [samplers and performance](samplers.md).",
+        "",
         "| target | sampler | chains × draws | worst R-hat | worst, median bulk ESS | ESS/s | ESS per 10⁶ gradients |",
         "|---|---|---|---|---|---|---|",
     ]
@@ -334,7 +338,7 @@ def table() -> None:
         axes.xaxis.set_major_formatter("{x:g}")
         axes.xaxis.set_minor_formatter(NullFormatter())
     finish(figure).savefig(DOCS / "figures" / "samplers.png", dpi=150)
-    (DOCS / "samplers_table.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (DOCS / "evidence" / "samplers_table.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

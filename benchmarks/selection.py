@@ -5,7 +5,7 @@
     python benchmarks/selection.py cone --data DIR
     python benchmarks/selection.py burgers --fit-from RUN  captured variance only, no chains
     python benchmarks/selection.py cone --trade-off        (or burgers) captured variance against seconds
-    python benchmarks/selection.py --table                 table and figures of docs/selection.md, from stored results
+    python benchmarks/selection.py --table                 writes docs/evidence/selection_table.md, from stored results
 
 Subspaces, samplers and predictions are those of a run. `--store DIR` stores fits and errors, so that an interrupted
 study can be resumed. Errors are distances to the reference at the validation inputs, which are also the target inputs

@@ -1,4 +1,4 @@
-"""Table and figures of docs/selection.md from the results that selection.py has stored."""
+"""Table and figures of docs/evidence/selection.md from the results that selection.py has stored."""
 
 import json
 from pathlib import Path
@@ -35,7 +35,12 @@ def write_page(results: Path, docs: Path) -> None:
         for name in ("sine_large", "cone")
         if (results / f"selection_{name}.json").exists()
     }
-    lines: list[str] = []
+    lines = [
+        "# Selection: the tables",
+        "",
+        "How far is every subset from HMC on all parameters? The numbers behind [selection](selection.md).",
+        "",
+    ]
     for name, result in found.items():
         lines += [*table(name, result), ""]
     held_out = results / "selection_sine_large_held_out.json"
@@ -53,7 +58,7 @@ def write_page(results: Path, docs: Path) -> None:
         lines += [*trade_table(name, result), ""]
     if trades:
         finish(trade_figure(trades)).savefig(docs / "figures" / "selection_cost.png", dpi=150)
-    (docs / "selection_table.md").write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")
+    (docs / "evidence" / "selection_table.md").write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")
     finish(errors_figure(found)).savefig(docs / "figures" / "selection.png", dpi=150)
     finish(evidence_figure(found)).savefig(docs / "figures" / "selection_evidence.png", dpi=150)
 

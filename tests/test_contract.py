@@ -1,4 +1,4 @@
-"""The promises of docs/contract.md, on models whose posterior is known in closed form.
+"""The promises of docs/evidence/contract.md, on models whose posterior is known in closed form.
 
 |z| < 5 is asked of every number: for a right program one is beyond that with probability 6e-7. The files of the suite
 that compare with z-scores make fewer than 3,000 such comparisons, so the suite fails by chance in fewer than 2 of 1,000

@@ -61,7 +61,7 @@ def test_classes_have_calibrated_probabilities(capsys):
 
 
 def test_the_likelihood_of_the_documentation_works():
-    text = (ROOT / "docs" / "likelihoods.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "guides" / "noise.md").read_text(encoding="utf-8")
     code = re.search(r"```python\n(from dataclasses.*?)```", text, re.DOTALL).group(1)
     names = {}
     exec(compile(code, "likelihoods.md", "exec"), names)

@@ -180,7 +180,7 @@ def test_wrong_targets_are_one_sentence(x64, likelihood, targets, outputs, sente
 
 @dataclass(frozen=True, eq=False)
 class Laplacian(Likelihood):
-    """A likelihood of one's own, as docs/likelihoods.md has it."""
+    """A likelihood of one's own, as docs/guides/noise.md has it."""
 
     scale: float = 1.0
 

@@ -51,7 +51,7 @@ def test_the_source_distribution_has_what_a_build_and_the_tests_need(built):
     with tarfile.open(path) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {"pyproject.toml", "README.md", "LICENSE", "CITATION.cff", "constraints.txt", "Makefile"} <= names
-    assert {"tests/test_package.py", "docs/release.md", "src/vihmc/py.typed"} <= names
+    assert {"tests/test_package.py", "docs/reference/release.md", "src/vihmc/py.typed"} <= names
     assert not [name for name in names if name.startswith((".venv", "runs", "dist")) or "__pycache__" in name]
 
 

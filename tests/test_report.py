@@ -318,7 +318,7 @@ def fields(model):
 
 
 def test_the_documentation_of_the_summary_is_up_to_date():
-    text = (Path(__file__).parents[1] / "docs" / "summary.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[1] / "docs" / "reference" / "summary.md").read_text(encoding="utf-8")
     assert summary_table() in text, "paste the output of: python -m vihmc.report.schema"
 
 

@@ -3,7 +3,7 @@ r"""When chains are long enough: their predictions have converged, by the same n
 Looks are at fixed numbers of draws, each 1.2 times the one before: where a run ends depends on the draws alone, not on
 the machine, and looking costs a bounded share of the time. To stop at the first look that is good enough favours chains
 that look better than they are; with limits on R-hat *and* on bulk and tail ESS at every prediction that effect is small
-(docs/samplers.md has the coverage of 500 stopped runs).
+(docs/evidence/samplers.md has the coverage of 500 stopped runs).
 """
 
 from collections.abc import Callable, Sequence

@@ -8,7 +8,7 @@ The expectation is a Monte Carlo mean over :math:`\theta = \mu + \sigma \epsilon
 Adam or Muon minimises the negative elbo in :math:`(\mu, \rho)` with :math:`\sigma = \mathrm{softplus}(\rho)`.
 
 The objective ``"published"`` has :math:`KL(\text{prior} \,\|\, q)` instead, which is what the paper's published
-code computes and what its tables were made with (docs/decisions/kl-direction.md).
+code computes and what its tables were made with (docs/evidence/decisions/kl-direction.md).
 """
 
 from collections.abc import Callable

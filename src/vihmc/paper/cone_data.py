@@ -3,7 +3,7 @@
 Every record is one number: the logarithm of the pressure amplitude that inflow ``c`` (11 latents) causes at sensor
 ``x`` (m) and frequency ``f`` (kHz). Records were drawn with replacement from 68 inputs × 76 points for training and
 13 × 76 for validation, so many are repeated, and seven of the validation inputs are training inputs too. No licence is
-stated, so the data are not part of this package; docs/cone.md says where to get them.
+stated, so the data are not part of this package; docs/evidence/cone.md says where to get them.
 """
 
 import hashlib

@@ -4,7 +4,7 @@ r"""The flat vector of weights and learnt scales, and its prior.
 
 The weights come first, then the logarithms of the likelihood's scales, then those of the prior's. The prior is centred:
 weights are sampled as they are, not in units of their scale. On the UCI tables chains mix better so, because the data
-know most weights better than their scale does (docs/decisions/learnt-scales.md).
+know most weights better than their scale does (docs/evidence/decisions/learnt-scales.md).
 """
 
 from typing import NamedTuple

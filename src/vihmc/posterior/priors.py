@@ -5,7 +5,7 @@ r"""The prior of the weights: Gaussian, with given standard deviations or with s
 A group g is all parameters, or an array of the model, so that weights and biases of every layer have a scale of their
 own. One scale is the default, because chains mix better with it on three UCI tables: where tanh units saturate, the
 data put no upper end to the scale of the first layer. It is too coarse where layers need very different scales
-(docs/decisions/learnt-scales.md). With known scales s is one and b is the standard deviation.
+(docs/evidence/decisions/learnt-scales.md). With known scales s is one and b is the standard deviation.
 """
 
 from dataclasses import dataclass

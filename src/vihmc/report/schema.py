@@ -1,7 +1,7 @@
 """The schema of ``summary.json``: what a run found, as numbers and sentences.
 
 One model writes the file, reads it, and generates its documentation: ``python -m vihmc.report.schema`` prints the table
-of docs/summary.md, and ``Summary.model_json_schema()`` is the JSON schema. Unknown keys are refused.
+of docs/reference/summary.md, and ``Summary.model_json_schema()`` is the JSON schema. Unknown keys are refused.
 """
 
 from collections.abc import Iterator
@@ -273,7 +273,7 @@ class GroupTable(Table):
 
 
 class CalibrationTable(Table):
-    """Bands with a guarantee, from held-out data ([calibration.md](calibration.md))."""
+    """Bands with a guarantee, from held-out data ([calibration](../guides/calibration.md))."""
 
     factor: list[Number] = Field(
         description="By which the posterior's bands are widened, one per target, or one for fields; 1 if they hold by "
@@ -321,7 +321,7 @@ class Summary(Table):
     captured_share: Number = Field(description="Share of the total sensitivity Σ S² held by the selected parameters.")
     captured_variance: CapturedVariance | None = Field(
         description="Share of the predictive variance captured by the selected parameters under the Gauss–Newton "
-        "posterior ([selection.md](selection.md)); null if not computed."
+        "posterior ([selection](../evidence/selection.md)); null if not computed."
     )
     frozen_share: FrozenShare = Field(
         description="Share of the first-order predictive variance contributed by the frozen parameters; the error bars "
