@@ -58,15 +58,15 @@ SETTINGS += ["prediction.num_vi_draws=10", "prediction.observation_quantiles=fal
 SETTINGS += ["hmc.num_chains=4", "hmc.num_warmup=100", "hmc.num_draws=230"]
 STRIKE = """
 import os, signal
-from vihmc.runs.disk_chains import DiskChains
-keep, left = DiskChains.keep, {count}
-def strike(self, name, state):
+from vihmc.runs.pace import Pace
+on_written, left = Pace.on_written, {count}
+def strike(self):
     global left
-    keep(self, name, state)
-    left -= name == "{name}"
+    left -= os.path.exists("broken/checkpoints/hmc_{name}.npz")
     if left == 0 and os.environ.get("VIHMC_PROCESS_ID", "0") == "{process}":
         os.kill(os.getpid(), signal.SIGKILL)
-DiskChains.keep = strike
+    on_written(self)
+Pace.on_written = strike
 """
 
 
@@ -156,3 +156,30 @@ def test_chains_that_cannot_be_divided_are_refused(tmp_path):
         "vihmc: `hmc.num_chains` must be a multiple of the 2 processes, got 3 chains for each fit.\n"
     )
     assert not (tmp_path / "odd").exists()
+
+
+MEET = """
+from vihmc.runs.processes import join
+join(None, num_cores=2)
+import jax
+from vihmc.devices import any_process, as_in_first_process, text_of_first_process
+this = jax.process_index()
+print(this, jax.device_count(), any_process(this == 1, False), as_in_first_process(this + 0.1))
+print(text_of_first_process(f"of {this}"))
+"""
+
+
+@pytest.mark.slow
+def test_processes_of_slurm_meet():
+    together = SLURM | {"SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NUM_NODES": "1", "SLURM_JOB_ID": str(os.getpid())}
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", MEET],
+            env=os.environ | together | {"SLURM_PROCID": number, "SLURM_LOCALID": number},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for number in ("0", "1")
+    ]
+    for number, process in enumerate(started):
+        assert process.communicate()[0] == f"{number} 2 (True, False) (0.1,)\nof 0\n"
