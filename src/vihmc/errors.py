@@ -16,6 +16,10 @@ class Interrupted(Exception):
     """A run was asked to stop; the message says how to go on with it."""
 
 
+class ProcessLost(Interrupted):
+    """Another process of the run has gone; the message says how to go on with it."""
+
+
 class UntrustedWarning(UserWarning):
     """Predictions are used of a result whose verdict is not "trust"."""
 

@@ -5,6 +5,7 @@ the group ``vihmc.commands`` that names a function with typer's annotations.
 """
 
 import sys
+import traceback
 from importlib.metadata import entry_points, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
@@ -54,6 +55,12 @@ class ListsProblems(TyperCommand):
         super().format_help(ctx, formatter)
 
 
+Processes = Annotated[
+    int | None,
+    typer.Option(help="Processes to start on this machine for the chains. Under srun or mpirun leave this out."),
+]
+
+
 @app.command(cls=ListsProblems)
 def run(
     problem: Annotated[str, typer.Argument(help="A problem, or a .toml file (see vihmc init).")],
@@ -98,6 +105,7 @@ def run(
     reference: Annotated[
         bool | None, typer.Option("--reference/--no-reference", help="Also run HMC on all parameters, to compare.")
     ] = None,
+    processes: Processes = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
@@ -125,13 +133,12 @@ def run(
 
     from vihmc.runs.runtime import configure_jax
 
-    configure_jax(config)  # before the imports below, one of which starts JAX
+    configure_jax(config, num_processes=processes)  # before the imports below, one of which starts JAX
 
-    from rich.console import Console
-
+    from vihmc.cli.console import console_of_run
     from vihmc.cli.runs import start_run
 
-    start_run(config, out=out, fit_from=fit_from, console=Console())
+    start_run(config, out=out, fit_from=fit_from, console=console_of_run())
 
 
 @app.command()
@@ -172,18 +179,17 @@ AnyVersion = Annotated[
 
 
 @app.command()
-def resume(directory: Directory, any_version: AnyVersion = False) -> None:
-    """Finish an interrupted run.
+def resume(directory: Directory, any_version: AnyVersion = False, processes: Processes = None) -> None:
+    """Finish an interrupted run, also on another number of processes.
 
     The result is identical, bit by bit, to that of an uninterrupted run.
     """
-    _configure_like(directory)
+    _configure_like(directory, num_processes=processes)
 
-    from rich.console import Console
-
+    from vihmc.cli.console import console_of_run
     from vihmc.cli.runs import resume_run
 
-    resume_run(directory, any_version=any_version, console=Console())
+    resume_run(directory, any_version=any_version, console=console_of_run())
 
 
 @app.command()
@@ -364,11 +370,15 @@ for command in entry_points(group="vihmc.commands"):
 def main() -> None:
     """Run the command; bad input ends it with one sentence and exit code 2."""
     from vihmc.cli.memory import give_back_large_arrays
-    from vihmc.errors import InputError, Interrupted
+    from vihmc.errors import InputError, Interrupted, ProcessLost
 
     give_back_large_arrays()
     try:
-        sys.exit(app(standalone_mode=False))
+        code = app(standalone_mode=False)
+        _leave(code)
+        sys.exit(code)
+    except ProcessLost as lost:
+        _end(str(lost), code=3)
     except Interrupted as interrupt:
         _end(str(interrupt), code=130)
     except InputError as error:
@@ -378,6 +388,7 @@ def main() -> None:
     except Exception as error:
         # A misspelt option or a word where a number belongs; the class is private to typer, its message is not.
         if not hasattr(error, "format_message"):
+            _leave_with(error)
             raise
         message = error.format_message()  # empty where the help has just been printed
         _end(f"{message} See 'vihmc --help'." if message else "")
@@ -385,10 +396,37 @@ def main() -> None:
 
 def _end(message: str, code: int = 2) -> None:
     """Print one line, with whatever is not printable escaped, and exit."""
+    _let_the_first_speak()
     if message:
         line = "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in message)
         print(f"vihmc: {line}", file=sys.stderr)
+    _leave(code)
     sys.exit(code)
+
+
+def _leave(code: int | None) -> None:
+    """End the processes of a run that has several."""
+    if "vihmc.runs.processes" in sys.modules:
+        from vihmc.runs.processes import leave
+
+        leave(code or 0)
+
+
+def _leave_with(error: Exception) -> None:
+    """Show an error that is a fault of the program before the processes of a run are ended."""
+    if "vihmc.runs.processes" in sys.modules:
+        from vihmc.runs.processes import is_joined, leave
+
+        if is_joined():
+            traceback.print_exception(error)
+            leave(1)
+
+
+def _let_the_first_speak() -> None:
+    if "vihmc.runs.processes" in sys.modules:
+        from vihmc.runs.processes import let_the_first_speak
+
+        let_the_first_speak()
 
 
 def _build_config(problem: str, preset: str, flags: dict[str, Any], settings: list[str]) -> "RunConfig":
@@ -430,13 +468,14 @@ def _given(flags: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in branches.items() if value is not None and value != {}}
 
 
-def _configure_like(directory: Path) -> "RunConfig":
+def _configure_like(directory: Path, *, num_processes: int | None = 1) -> "RunConfig":
     """Configure JAX as it was when the run in a directory began."""
     from vihmc.runs.directory import read_begun, read_config
     from vihmc.runs.runtime import configure_jax
 
     config, num_devices = read_config(directory), read_begun(directory).get("num_devices")
-    configure_jax(config if num_devices is None else config.model_copy(update={"num_cores": num_devices}))
+    like_before = config if num_devices is None else config.model_copy(update={"num_cores": num_devices})
+    configure_jax(like_before, num_processes=num_processes)
     return config
 
 

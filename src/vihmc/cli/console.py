@@ -5,8 +5,14 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from vihmc.devices import is_first_process
 from vihmc.report.score_table import TITLES
 from vihmc.runs.evaluation import first_stage_name
+
+
+def console_of_run() -> Console:
+    """The terminal, which of several processes the first has alone."""
+    return Console(quiet=not is_first_process())
 
 
 def print_outcome(console: Console, summary: dict[str, Any]) -> None:

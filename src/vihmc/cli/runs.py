@@ -5,6 +5,7 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ from rich.console import Console
 from vihmc.cli.console import print_outcome, print_verdicts
 from vihmc.data import Problem, build_problem
 from vihmc.data.registry import resolve
+from vihmc.devices import in_first_process, is_first_process, text_of_first_process, wait_for_all
 from vihmc.diagnostics.conformal.calibrate import Calibration
-from vihmc.errors import InputError, Interrupted
+from vihmc.errors import InputError, Interrupted, ProcessLost
 from vihmc.fit.result import FitResult
 from vihmc.report.pictures import save_pictures
 from vihmc.report.report import write_report
@@ -34,9 +36,10 @@ from vihmc.runs.directory import (
     read_config,
 )
 from vihmc.runs.disk_chains import count_draws
-from vihmc.runs.evaluation import check_run, fit_and_select_for, run_problem
+from vihmc.runs.evaluation import RunResult, check_run, fit_and_select_for, run_problem
 from vihmc.runs.journal import RunJournal, check_whole
 from vihmc.runs.pace import Pace
+from vihmc.runs.processes import check_processes, is_lost_process
 from vihmc.runs.progress import RunObserver
 from vihmc.runs.storage import load_fit_of, save_predictions, save_summary
 from vihmc.runs.stored_run import load_run
@@ -58,14 +61,17 @@ def start_run(
     if problem.notice:
         console.print(problem.notice, markup=False, highlight=False)
     check_run(problem, config)
+    check_processes(config)
     fitted = None if fit_from is None else load_fit_of(fit_from, problem.posterior, config)
-    path = create_run_directory(out or next_run_directory(problem.name, config.preset), config)
+    path = Path(text_of_first_process(str(out or next_run_directory(problem.name, config.preset))))
+    in_first_process(partial(create_run_directory, path, config))
     with locked(path), _in_one_sentence(path):
-        begin(path, config, problem, fit_from=fit_from)
+        in_first_process(partial(begin, path, config, problem, fit_from=fit_from))
         try:
             return _go_on(path, config, problem, fitted, console, brief=brief)
         except InputError:
-            discard_run_directory(path)
+            if is_first_process():
+                discard_run_directory(path)
             raise
 
 
@@ -111,15 +117,17 @@ def resume_run(path: Path, *, any_version: bool, console: Console, brief: bool =
     config = read_config(path)
     with locked(path), _in_one_sentence(path):
         if (path / "summary.json").exists():
-            write_report(path)
+            in_first_process(partial(write_report, path))
             console.print(f"{path} is already finished. To add draws: vihmc extend {path} --draws N", soft_wrap=True)
             return False
         problem = build_problem(config.problem)
+        check_processes(config)
         begun = read_begun(path)
+        wait_for_all()
         if begun:
             check_unchanged(path, problem, any_version=any_version)
         else:
-            begin(path, config, problem)  # it was interrupted before run.json was written
+            in_first_process(partial(begin, path, config, problem))  # interrupted before run.json was written
         fitted = None
         if begun.get("fit_from") and not (path / "vi.npz").exists():
             fitted = load_fit_of(Path(begun["fit_from"]), problem.posterior, config)
@@ -173,8 +181,14 @@ def _go_on(
 ) -> bool:
     pace = Pace(float(os.environ.get(COMMIT_SECONDS, "10")))
     journal = RunJournal(path, param_names=problem.param_names, pace=pace)
-    with _stopping_at_a_checkpoint(pace, console), RunObserver(console, path) as observer:
+    observed = path if is_first_process() else None
+    with _stopping_at_a_checkpoint(pace, console), RunObserver(console, observed) as observer:
         result = run_problem(problem, config, observer, fitted=fitted, journal=journal)
+    in_first_process(partial(_write_results, path, result, console, brief=brief))
+    return pace.is_asked_to_stop
+
+
+def _write_results(path: Path, result: RunResult, console: Console, *, brief: bool) -> None:
     summary = summarise(result) | _origin(path)
     save_predictions(path, result)
     if not brief:
@@ -182,8 +196,7 @@ def _go_on(
     save_summary(path, summary)
     if not brief:
         report = write_report(path)
-        _tell(console, path, report, summary, problem)
-    return pace.is_asked_to_stop
+        _tell(console, path, report, summary, result.problem)
 
 
 def _origin(path: Path) -> dict[str, Any]:
@@ -212,6 +225,13 @@ def _in_one_sentence(path: Path) -> Iterator[None]:
         raise InputError(
             f"`{path}` must be writable and have free space, got: {error.strerror or error}. Everything up to the last "
             f"checkpoint is stored. Fix this, then resume with: vihmc resume {path}"
+        ) from None
+    except (RuntimeError, ValueError) as error:
+        if not is_lost_process(error):
+            raise
+        raise ProcessLost(
+            "another process of this run was lost; everything up to the last checkpoint is stored. Resume "
+            f"with: vihmc resume {path} (--processes as before, or none)"
         ) from None
 
 

@@ -37,6 +37,7 @@ from filelock import FileLock, Timeout
 
 from vihmc.config.files import read_toml, to_toml
 from vihmc.data import Problem
+from vihmc.devices import is_first_process
 from vihmc.errors import InputError
 from vihmc.runs.config import RunConfig, build_config
 from vihmc.runs.files import load_json, remove_parts, save_json, write_atomically
@@ -79,7 +80,13 @@ def next_run_directory(problem: str, preset: str) -> Path:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold a run directory for writing; the lock goes with the process, however that ends."""
+    """Hold a run directory for writing; the lock goes with the process, however that ends.
+
+    Of several processes the first holds it for all.
+    """
+    if not is_first_process():
+        yield
+        return
     lock = FileLock(path / "lock")
     try:
         lock.acquire(timeout=0)
@@ -169,7 +176,7 @@ def begin(path: Path, config: RunConfig, problem: Problem, *, fit_from: Path | N
             "config_sha256": [_checksum(config)],
             "data_sha256": fingerprint(problem),
             "fit_from": None if fit_from is None else str(fit_from.absolute()),
-            "num_devices": jax.local_device_count(),
+            "num_devices": jax.device_count(),
             **_place(),
         },
     )

@@ -2,18 +2,26 @@
 
 Draws are written first and the checkpoint with their number afterwards. Draws beyond that number, from an interrupted
 write, are removed when the store is opened again.
+
+Of several processes the first writes what describes the arrays, then every process its own chunks, and when all have
+done so the first writes the checkpoint. Chunks are counted along the chains, and a process writes every chunk whose
+number leaves its own as the remainder: no two processes ever write to one file, also not if the store was begun by
+another number of them.
 """
 
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
+import jax
 import numpy as np
 import zarr
 from zarr.codecs import ZstdCodec
 
+from vihmc.devices import gather, in_first_process, is_first_process, wait_for_all
 from vihmc.errors import InputError
 from vihmc.runs import files
 from vihmc.runs.pace import Pace
@@ -55,7 +63,7 @@ class DiskChains(ChainJournal):
         file = self._checkpoint(name)
         state = files.load_tree(file, like) if file.exists() else None
         if name == "draws":
-            self._cut(0 if state is None else state.num_draws)
+            in_first_process(partial(self._cut, 0 if state is None else state.num_draws))
         return state
 
     def is_due(self) -> bool:
@@ -67,7 +75,10 @@ class DiskChains(ChainJournal):
         if isinstance(state, DrawsState) and self._pieces:
             self._write(Chains.join(self._pieces), end=state.num_draws)
             self._pieces.clear()
-        files.save_tree(self._checkpoint(name), state)
+        # Here all processes have written their draws: they meet when the state is gathered, and when it is stored.
+        state = gather(state)
+        wait_for_all()
+        in_first_process(partial(files.save_tree, self._checkpoint(name), state))
         self._pace.on_written()
 
     def collect(self) -> Chains:
@@ -92,13 +103,20 @@ class DiskChains(ChainJournal):
                 array.resize((*array.shape[:axis], num_draws, *array.shape[axis + 1 :]))
 
     def _write(self, piece: Chains, *, end: int) -> None:
-        arrays = self._create(piece) if not self._store.exists() or end == piece.num_draws else open_arrays(self._store)
+        in_first_process(partial(self._make_room, piece, end))
         begin = end - piece.num_draws
-        for name, array in arrays.items():
-            values = np.arange(begin, end) if name in COORDINATES else getattr(piece, name)
+        for name, array in open_arrays(self._store).items():
+            if name not in COORDINATES:
+                for chains in chunks_of_process(array):
+                    array[chains, begin:end] = getattr(piece, name)[chains]
+            elif is_first_process():
+                array[begin:end] = np.arange(begin, end)
+
+    def _make_room(self, piece: Chains, end: int) -> None:
+        is_new = not self._store.exists() or end == piece.num_draws
+        for array in (self._create(piece) if is_new else open_arrays(self._store)).values():
             axis = 0 if array.ndim == 1 else 1
             array.resize((*array.shape[:axis], end, *array.shape[axis + 1 :]))
-            array[(slice(None),) * axis + (slice(begin, end),)] = values
 
     def _create(self, piece: Chains) -> dict[str, Any]:
         root = zarr.open_group(self._store, mode="w")
@@ -109,12 +127,12 @@ class DiskChains(ChainJournal):
             chain = group.create_array("chain", shape=(num_chains,), dtype="int64", dimension_names=("chain",))
             chain[:] = np.arange(num_chains)
             group.create_array("draw", shape=(0,), chunks=(10**5,), dtype="int64", dimension_names=("draw",))
-        size = piece.positions.shape[-1]
-        per_chunk = _CHUNK_BYTES // (num_chains * size * piece.positions.itemsize)
+        size, together = piece.positions.shape[-1], math.ceil(num_chains / jax.process_count())
+        per_chunk = _CHUNK_BYTES // (together * size * piece.positions.itemsize)
         groups["posterior"].create_array(
             "theta",
             shape=(num_chains, 0, size),
-            chunks=(num_chains, max(1, min(per_chunk, _CHUNK_DRAWS)), size),
+            chunks=(together, max(1, min(per_chunk, _CHUNK_DRAWS)), size),
             dtype=piece.positions.dtype,
             compressors=_WITH_CHECKSUM,
             dimension_names=("chain", "draw", "param"),
@@ -123,12 +141,19 @@ class DiskChains(ChainJournal):
             groups["sample_stats"].create_array(
                 stored,
                 shape=(num_chains, 0),
-                chunks=(num_chains, _CHUNK_DRAWS),
+                chunks=(together, _CHUNK_DRAWS),
                 dtype=getattr(piece, name).dtype,
                 compressors=_WITH_CHECKSUM,
                 dimension_names=("chain", "draw"),
             )
         return _arrays_of(root)
+
+
+def chunks_of_process(array: Any) -> Iterator[slice]:
+    """Chains of the chunks that this process writes."""
+    length, num_processes = array.chunks[0], jax.process_count()
+    for begin in range(jax.process_index() * length, array.shape[0], num_processes * length):
+        yield slice(begin, begin + length)
 
 
 def checkpoint_file(path: Path, stage: str, name: str) -> Path:
@@ -192,8 +217,7 @@ def read_draws(store: Path, *, num_draws: int, seconds: float) -> Chains:
     # In blocks that are whole chunks of the statistics and begin with a draw that is held.
     length = _CHUNK_DRAWS * every
     for name in PER_DRAW:
-        there, expected = arrays[name].nchunks_initialized, math.ceil(arrays[name].shape[1] / arrays[name].chunks[1])
-        if there != expected or arrays[name].shape[1] < num_draws:
+        if arrays[name].nchunks_initialized != arrays[name].nchunks or arrays[name].shape[1] < num_draws:
             raise InputError(f"`{store}` must hold {num_draws} draws, got one with gaps in {name}.")
     with reading(store):
         for begin in range(0, num_draws, length):

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from vihmc.devices import put
 from vihmc.errors import InputError
 
 PART = ".part"
@@ -104,7 +105,7 @@ def _name(keys: tuple) -> str:
 
 
 def _restore(path: Path, name: str, stored: np.ndarray, like: Any) -> Any:
-    wanted = np.asarray(like)
+    wanted = like if isinstance(like, jax.Array) else np.asarray(like)
     # The first axis of a NumPy array may have any length, as the records of a fit do.
     skip = 1 if isinstance(like, np.ndarray) and wanted.ndim else 0
     if stored.dtype != wanted.dtype or stored.ndim != wanted.ndim or stored.shape[skip:] != wanted.shape[skip:]:
@@ -113,7 +114,7 @@ def _restore(path: Path, name: str, stored: np.ndarray, like: Any) -> Any:
             f"instead of {wanted.dtype} and {wanted.shape}."
         )
     if isinstance(like, jax.Array):
-        return jax.device_put(stored, like.sharding) if like.committed else jnp.asarray(stored)
+        return put(stored, like.sharding) if like.committed else jnp.asarray(stored)
     return stored if isinstance(like, np.ndarray) else type(like)(stored)
 
 

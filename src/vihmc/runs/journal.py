@@ -1,14 +1,17 @@
 """The journal of a run on disk: finished stages, the state of the others, and draws as they are made.
 
-A checkpoint replaces the previous one when it is complete.
+A checkpoint replaces the previous one when it is complete. Of several processes all read and only the first writes,
+but for draws; what it has fitted and selected the others read, so that all go on with the same bits.
 """
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from vihmc.devices import in_first_process, is_first_process, wait_for_all
 from vihmc.errors import InputError
 from vihmc.pipeline import FIT_PARTS
 from vihmc.runs import files
@@ -27,12 +30,14 @@ class RunJournal(Journal):
         """Continue with what is in `path`, or start."""
         self._path, self._names, self._pace = path, param_names, pace or Pace()
         self._selected: np.ndarray | None = None
-        (path / "checkpoints").mkdir(parents=True, exist_ok=True)
+        in_first_process(partial((path / "checkpoints").mkdir, parents=True, exist_ok=True))
 
     def recall(self, name: str, like: Any) -> Any | None:
         """Read a checkpoint."""
         file = self._checkpoint(name)
-        return files.load_tree(file, like) if file.exists() else None
+        state = files.load_tree(file, like) if file.exists() else None
+        wait_for_all()  # before any process writes the next
+        return state
 
     def is_due(self) -> bool:
         """Whether the last checkpoint is old."""
@@ -40,18 +45,22 @@ class RunJournal(Journal):
 
     def keep(self, name: str, state: Any) -> None:
         """Write a checkpoint."""
-        files.save_tree(self._checkpoint(name), state)
+        if is_first_process():
+            files.save_tree(self._checkpoint(name), state)
         self._pace.on_written()
 
     def once(self, name: str, compute: Callable[[], Any]) -> Any:
         """Read a finished stage, or compute and write it."""
         file, load, save = STAGES[name]
-        if (self._path / file).exists():
+        is_known = (self._path / file).exists()
+        wait_for_all()
+        if is_known:
             found = load(self._path / file)
         else:
             found = compute()
-            save(self._path / file, found)
-        if name == "fit":
+            in_first_process(partial(save, self._path / file, found))
+            found = found if is_first_process() else load(self._path / file)
+        if name == "fit" and is_first_process():
             for checkpoint in ("mode", "vi"):
                 self._checkpoint(checkpoint).unlink(missing_ok=True)
         if name == "selected":

@@ -2,6 +2,8 @@
 
 import time
 
+from vihmc.devices import any_process
+
 
 class Pace:
     """Decides when to write: every few seconds, and at once if the run is asked to stop."""
@@ -20,8 +22,10 @@ class Pace:
         return self._asked_to_stop
 
     def is_due(self) -> bool:
-        """Whether a checkpoint is due."""
-        return self._asked_to_stop or time.monotonic() - self._last >= self._seconds
+        """Whether a checkpoint is due, in any of the processes."""
+        is_due = time.monotonic() - self._last >= self._seconds
+        is_due, self._asked_to_stop = any_process(is_due, self._asked_to_stop)
+        return self._asked_to_stop or is_due
 
     def on_written(self) -> None:
         """Register that a checkpoint was written; ends the run if it was asked to stop."""

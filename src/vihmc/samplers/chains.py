@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from vihmc.checkpointing import Checkpoints, run_loop
+from vihmc.devices import as_in_first_process, gather
 from vihmc.samplers.kernel import Kernel, StepInfo, Tuning
 from vihmc.samplers.loop import LoopState, run_chunk, start_loop
 from vihmc.samplers.per_chain import map_chains
@@ -250,11 +251,11 @@ def run_chains(
         start, look = now.num_draws, watch.next_look(now.num_draws)
         count = min(chunk_size, num_draws - start, num_draws if look is None else look - start)
         loop, outputs = chunk(now.loop, tuning, rng_key, start=start, count=count, thin=thin)
-        position, log_density, info = jax.tree.map(np.asarray, outputs)
+        log_density, info = gather((outputs.log_density, outputs.info))
         # All of the chunk, though its end may be empty: it is compiled for one length.
-        stored = np.swapaxes(position, 0, 1) if finish is None else finish(outputs.position, start)
+        stored = np.swapaxes(gather(outputs.position), 0, 1) if finish is None else finish(outputs.position, start)
         statistics = [np.swapaxes(values[:count], 0, 1) for values in (log_density, *info)]
-        seconds = time.perf_counter() - began
+        (seconds,) = as_in_first_process(time.perf_counter() - began)
         piece = Chains(stored[:, :count], *statistics, seconds=seconds)
         watch.see(piece)
         journal.append(piece)

@@ -17,7 +17,7 @@ from jax.tree_util import Partial
 from jaxtyping import Array, Float
 
 from vihmc.config.method import SamplerConfig
-from vihmc.devices import distribute_chains
+from vihmc.devices import distribute_chains, gather
 from vihmc.errors import InputError
 from vihmc.models.vectorised import MIN_CHAINS, VectorisedDensity
 from vihmc.posterior.density import Posterior
@@ -116,7 +116,7 @@ class Target:
         self, sampled: Float[Array, "draws chains dim"], start: int, *, rng_key: Key, dtype: np.dtype
     ) -> Float[np.ndarray, "chains draws selected"]:
         """Turn what was sampled, from draw number `start` on, into draws of all selected parameters."""
-        positions = np.asarray(sampled if self.to_position is None else self.to_position(jnp.asarray(sampled)))
+        positions = gather(sampled if self.to_position is None else self.to_position(jnp.asarray(sampled)))
         positions = np.swapaxes(positions, 0, 1).astype(dtype)
         if self.frozen is not None:
             return np.stack([

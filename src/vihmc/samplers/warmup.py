@@ -14,6 +14,7 @@ import numpy as np
 
 from vihmc.checkpointing import Checkpoints, run_loop
 from vihmc.config.method import SamplerConfig
+from vihmc.devices import gather
 from vihmc.samplers.kernel import Kernel, StepInfo, Tuning
 from vihmc.samplers.loop import LoopState, Search, run_chunk, start_loop
 from vihmc.samplers.metrics import Mass, pooled_variance
@@ -80,7 +81,7 @@ def warm_up(
     dtype = initial_var.dtype
     if config.metric == "fisher":
         assert curvature is not None
-        mass, relative_var = Mass.of_curvature(curvature(np.asarray(state.position))), np.ones_like(initial_var)
+        mass, relative_var = Mass.of_curvature(curvature(gather(state.position))), np.ones_like(initial_var)
     else:
         mass = Mass(np.ones_like(initial_var) if config.metric in ("identity", "curvature") else initial_var)
         relative_var = initial_var / mass.inverse
@@ -108,8 +109,8 @@ def warm_up(
         search = Search(searches, config.target_acceptance, rule._replace(maximum=longest), now.time)
         loop, outputs = chunk(now.loop, tuned(now), rng_key, start=now.done, count=count, search=search)
         if on_chunk is not None:
-            on_chunk(now.done + count, jax.tree.map(lambda leaf: np.asarray(leaf)[:count], outputs.info))
-        positions = np.concatenate([now.positions, np.asarray(outputs.position)[:count]]) if learns else now.positions
+            on_chunk(now.done + count, jax.tree.map(lambda leaf: leaf[:count], gather(outputs.info)))
+        positions = np.concatenate([now.positions, gather(outputs.position)[:count]]) if learns else now.positions
         now = now._replace(loop=loop, done=now.done + count, positions=positions)
         return end_window(now, learns=learns) if now.done == end else now
 
