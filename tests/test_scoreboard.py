@@ -167,15 +167,28 @@ def test_paired_test_of_a_case_by_hand():
 
 def test_first_and_within_one_standard_error():
     blocks = {
-        ("s", split): {"best": value, "near": value - gap, "far": value - 1, "short": 9.0}
+        ("s", split): {"best": value, "near": value - gap, "far": value - 1}
         for split, (value, gap) in enumerate([(1.0, 0.3), (2.0, -0.2), (1.5, 0.1)])
     }
-    del blocks["s", 1]["short"], blocks["s", 2]["short"]
     first, others = comparison.first_and_ties(blocks, "s", 1.0)
-    assert first == "best", "one with fewer splits is no candidate"
-    assert {peer for peer, paired in others.items() if comparison.is_within_one_error(paired)} == {"near", "short"}
+    assert first == "best"
+    assert {peer for peer, paired in others.items() if comparison.is_within_one_error(paired)} == {"near"}
     assert others["far"].mean == pytest.approx(1.0)
     assert comparison.first_and_ties(blocks, "s", -1.0)[0] == "far"
+
+
+def test_a_peer_is_compared_on_the_splits_that_it_has_run():
+    """The short one has run on the hardest split alone: its mean is the worst, but there it is the best."""
+    blocks = {("s", split): {"a": 10.0 * split, "b": 10.0 * split - 1} for split in range(4)}
+    blocks["s", 0]["short"] = 0.5
+    first, others = comparison.first_and_ties(blocks, "s", 1.0)
+    assert first == "short"
+    assert others["a"].mean == 0.5
+    assert np.isnan(others["a"].p_value)
+    assert not comparison.is_within_one_error(others["a"])
+    assert comparison.with_all_blocks(comparison.covered(blocks)) == ["a", "b"]
+    blocks["s", 3] = {"a": 1.0}
+    assert ("s", 3) not in comparison.covered(blocks), "one peer of three"
 
 
 def test_wilcoxon_needs_all_of_five_differences_for_a_sixteenth():

@@ -80,6 +80,12 @@ def rank(blocks: Blocks, peers: Iterable[str], sign: float) -> Ranks:
     return Ranks(dict(zip(peers, ranks.tolist(), strict=True)), len(rows))
 
 
+def covered(blocks: Blocks) -> Blocks:
+    """The splits on which at least half as many peers have a score as on the one with most of them."""
+    most = max(map(len, blocks.values()), default=0)
+    return {block: row for block, row in blocks.items() if 2 * len(row) >= most}
+
+
 def with_all_blocks(blocks: Blocks) -> list[str]:
     """Peers with a score on every split on which any peer has one."""
     return [peer for peer in _peers(blocks) if all(peer in row for row in blocks.values())]
@@ -98,20 +104,21 @@ def compare(differences: Iterable[float], *, test_share: float = TEST_SHARE) -> 
 
 
 def first_and_ties(blocks: Blocks, name: str, sign: float) -> tuple[str, dict[str, Paired]]:
-    """The peer with the best mean on a set, and how much better it is than each other on the splits of both.
+    """The first peer on a set, and how much better it is than each other on the splits of both.
 
-    Peers with fewer splits than the one that has most are not candidates for the first place.
+    First is the peer that is better on average than the most others, each pair on the splits of both. Where all have
+    run on the same splits, that is the one with the best mean.
     """
     rows = [row for (each, _), row in blocks.items() if each == name]
-    counts = {peer: sum(peer in row for row in rows) for peer in _peers({(name, i): row for i, row in enumerate(rows)})}
-    candidates = [peer for peer, count in counts.items() if count == max(counts.values())]
-    first = max(candidates, key=lambda peer: sign * np.mean([row[peer] for row in rows if peer in row]))
-    others = {
-        peer: compare(sign * (row[first] - row[peer]) for row in rows if first in row and peer in row)
-        for peer in counts
-        if peer != first
+    peers = _peers({(name, index): row for index, row in enumerate(rows)})
+    found = {
+        (one, other): compare(sign * (row[one] - row[other]) for row in rows if one in row and other in row)
+        for one in peers
+        for other in peers
+        if one != other
     }
-    return first, others
+    first = max(peers, key=lambda one: sum(paired.mean > 0 for pair, paired in found.items() if pair[0] == one))
+    return first, {other: found[first, other] for other in peers if other != first}
 
 
 def is_within_one_error(paired: Paired) -> bool:

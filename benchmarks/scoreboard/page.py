@@ -30,7 +30,8 @@ METHOD = """## How it is compared
 
 - **Log predictive density** of test rows in nats, higher is better; **CRPS** in units of the target, lower is better
   ([glossary](glossary.md)). Conformal bands have no density; their CRPS is that of the MAP plus calibration residuals.
-- **Ranks** are averages over (set, split) pairs on which all peers in question have a score.
+- **Ranks** are averages over the splits on which all peers of a column have a score. **First** is the peer that is
+  better on average than the most others, each pair on the splits of both.
 - **First or within one standard error of the first**: paired differences over the splits of a set, with the corrected
   standard error of Nadeau & Bengio (2003), because splits share training rows. The p-value is that of their resampled
   t-test. Over all sets, ours and each peer are compared with the Wilcoxon signed-rank test.
@@ -178,25 +179,21 @@ def _reading(stored: list[dict[str, Any]]) -> str:
 
 
 def _elsewhere(stored: list[dict[str, Any]]) -> list[str]:
-    """Where to use something else: the fastest peer near the best of each set."""
+    """Where to use something else: the fastest peer near the best of each set, on the splits that most have run."""
+    blocks = comparison.covered(_without_reference(comparison.as_blocks(stored, "crps")))
     found = []
     for name in _names(stored):
-        peers = {
-            peer: (
-                float(np.mean([one["crps"] for one in results])),
-                float(np.mean([one["cpu_seconds"] for one in results])),
-            )
-            for peer, results in _by_peer(stored, name).items()
-            if peer != REFERENCE and _num_splits(results) == _num_splits([one for one in stored if one["name"] == name])
-        }
+        rows = {block: row for block, row in blocks.items() if block[0] == name}
+        peers = comparison.with_all_blocks(rows)
         if not peers:
             continue
-        least = min(crps for crps, _ in peers.values())
-        near = {peer: seconds for peer, (crps, seconds) in peers.items() if crps <= 1.1 * least}
-        quick = min(near, key=near.__getitem__)
-        found.append(f"{name}: {PEERS[quick].title} ({near[quick]:.0f} s)")
+        means = {peer: np.mean([row[peer] for row in rows.values()]) for peer in peers}
+        near = [peer for peer in peers if means[peer] <= 1.1 * min(means.values())]
+        seconds = {peer: np.mean([one["cpu_seconds"] for one in _by_peer(stored, name)[peer]]) for peer in near}
+        quick = min(seconds, key=seconds.__getitem__)
+        found.append(f"{name}: {PEERS[quick].title} ({seconds[quick]:.0f} s)")
     return [
-        "- The cheapest peer that has run on all splits and whose mean CRPS is within 10 % of the best of these, and its "
+        "- The cheapest peer with a mean CRPS within 10 % of the best of those that have run on most splits, and its "
         "processor seconds: " + "; ".join(found) + "."
     ]
 
@@ -209,8 +206,12 @@ def _ranks(stored: list[dict[str, Any]]) -> str:
     columns, titles = [], []
     for score, title in _SCORES.items():
         blocks = _without_reference(comparison.as_blocks(_no_operators(stored), score))
-        for peers, which in ((comparison.with_all_blocks(blocks), "all splits"), (_common(blocks), "common splits")):
-            ranks = comparison.rank(blocks, peers, comparison.SIGNS[score])
+        usual = comparison.covered(blocks)
+        for peers, which in (
+            (comparison.with_all_blocks(usual), "most splits"),
+            (_common(blocks), "where ours has run"),
+        ):
+            ranks = comparison.rank(usual, peers, comparison.SIGNS[score])
             columns.append(ranks.mean)
             titles.append(f"{title}, {which} ({ranks.num_blocks})")
     lines = ["## Average ranks on tables and toy problems", "", f"| peer | {' | '.join(titles)} |"]
@@ -222,9 +223,10 @@ def _ranks(stored: list[dict[str, Any]]) -> str:
         lines.append(f"| {_bold(peer)} | {' | '.join(cells)} |")
     lines += [
         "",
-        "*All splits*: peers that have run on every stored split. *Common splits*: those on which all peers of the",
+        "*Most splits*: those on which at least half of the peers have run, and the peers that have run on all of",
     ]
-    return "\n".join([*lines, "column have run; peers with very few are left out."]) + "\n"
+    lines.append("these. In brackets the number of splits.")
+    return "\n".join(lines) + "\n"
 
 
 def _firsts(stored: list[dict[str, Any]]) -> str:
