@@ -42,6 +42,7 @@ METHOD = """## How it is compared
 """
 MARKERS = "osD^v<>PX*hpd8H"
 COLORS = ("#000000", "#E69F00", "#56B4E9", "#009E73", "#CC79A7", "#0072B2", "#D55E00", "#7F7F7F")
+FEW_SPLITS = 10
 BELOW = 1.5
 """Nats below the best of a set at which the figure ends."""
 
@@ -155,7 +156,7 @@ def _reading(stored: list[dict[str, Any]]) -> str:
             lines.append(
                 f"- By average rank in {title}, vihmc is number {place} of {len(ordered)} over the {ranks.num_blocks} "
                 f"splits on which all of these have run ({ranks.mean[OURS]:.1f}; first is {PEERS[ordered[0]].title}, "
-                f"{ranks.mean[ordered[0]]:.1f})."
+                f"{ranks.mean[ordered[0]]:.1f})." + " So few splits decide nothing." * (ranks.num_blocks < FEW_SPLITS)
             )
         wins, losses = [], []
         for name in _names(stored):
@@ -254,7 +255,7 @@ def _against_each(stored: list[dict[str, Any]]) -> str:
         for score in _SCORES:
             blocks = comparison.as_blocks(stored, score)
             median, p_value, count = comparison.wilcoxon(blocks, OURS, peer, comparison.SIGNS[score])
-            cells.append("–" if not count else f"{median:+.3g} (p = {p_value:.2g}, {count})")
+            cells.append("–" if not count else f"{median:+.3g} ({_say_p(p_value)}, {count})")
         if peer not in (OURS, REFERENCE) and set(cells) != {"–"}:
             lines.append(f"| {listed.title} | {' | '.join(cells)} |")
     if not lines:
@@ -265,6 +266,10 @@ def _against_each(stored: list[dict[str, Any]]) -> str:
         "Median by which vihmc is better over all splits that both have, Wilcoxon p-value, number of splits.",
     ]
     return "\n".join([*head, *lines, *tail]) + "\n"
+
+
+def _say_p(p_value: float) -> str:
+    return "no test" if np.isnan(p_value) else f"p = {p_value:.2g}"
 
 
 def _table(stored: list[dict[str, Any]], name: str) -> str:
