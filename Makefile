@@ -4,7 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALL := PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet
 
-.PHONY: demo demo-paper test test-slow test-statistics test-frameworks check lint types docs site benchmark clean
+.PHONY: demo demo-paper test test-slow test-statistics test-frameworks check lint types docs site benchmark
+.PHONY: scoreboard scoreboard-page clean
 
 demo: $(VENV)/.installed ## run on a small table that comes with the package, and say what to type for your own
 	$(BIN)/vihmc demo
@@ -47,6 +48,12 @@ benchmark: $(VENV)/.installed-dev ## ratios on this machine, written to benchmar
 	$(BIN)/python benchmarks/memory.py
 	$(BIN)/python benchmarks/kills.py
 
+scoreboard: $(VENV)/.installed-frameworks ## us and the peers on the same data: runs what is not stored, writes the page
+	PYTHONPATH=benchmarks $(BIN)/python -m scoreboard
+
+scoreboard-page: $(VENV)/.installed-dev ## write docs/scoreboard.md from stored results, and run nothing
+	PYTHONPATH=benchmarks $(BIN)/python -m scoreboard --table
+
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
@@ -61,9 +68,11 @@ $(VENV)/.installed-dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 # PyTorch comes first, in the version that all that follows has to live with: others ask for any, and get a larger one.
 $(VENV)/.installed-frameworks: $(VENV)/.installed-dev
 	$(INSTALL) torch
-	$(INSTALL) -e '.[dev,equinox,flax,haiku,sklearn,torch]'
+	$(INSTALL) -e '.[dev,benchmark,equinox,flax,haiku,sklearn,torch]'
 	$(INSTALL) --no-deps neuraloperator
 	$(INSTALL) requests tensorly tensorly-torch
+	$(INSTALL) --no-deps laplace-torch backpack-for-pytorch curvlinops-for-pytorch
+	$(INSTALL) asdfghjkl einconv einops linear_operator torchmetrics unfoldNd
 	touch $@
 
 clean:

@@ -3,7 +3,7 @@
 Forty noisy observations with a gap, noise and prior scale learnt by every method:
 
 - mean-field VI on a network of 49 parameters,
-- an ensemble of ten networks with learnt noise (Lakshminarayanan et al. 2017), as in `uci_peers.py`,
+- an ensemble of ten networks with learnt noise (Lakshminarayanan et al. 2017), as in scoreboard/peers/ensemble.py,
 - HMC on all 49 parameters, which is what vihmc does by default where scales are learnt and parameters are few,
 - VI-HMC: HMC on the parameters that capture a given share of the predictive variance at the plotted inputs.
 
@@ -18,9 +18,10 @@ import jax
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
-from uci_peers import train_member
 
 import vihmc
+from scoreboard.data import Problem
+from scoreboard.networks import Network, cross_validate
 from vihmc.devices import use_cores
 
 ROOT = Path(__file__).parents[1]
@@ -44,13 +45,13 @@ def observe(rng):
 def ensemble_band(x, y, grid, *, num_members=10, decays=(0.0, 1e-3, 1e-2, 1e-1)):
     """Mean and band of the members; the weight decay has the smallest error on rows that members hold out."""
     scaled = [(values - of.mean()) / of.std() for values, of in ((x, x), (y, y), (grid, x))]
-    rows = tuple(jnp.asarray(values) for values in (scaled[0], scaled[1][:, 0], scaled[2]))
-    keys = jax.random.split(jax.random.key(0), num_members)
-    train = jax.vmap(
-        jax.vmap(lambda key, decay: train_member(key, decay, *rows, num_steps=20_000), (0, None)), (None, 0)
-    )
-    means, _, held_out_rmse = map(np.asarray, jax.jit(train)(keys, jnp.asarray(decays)))
-    members = y.mean() + y.std() * means[np.log(held_out_rmse).mean(axis=1).argmin()]
+    problem = Problem(*scaled, hidden=(50,))
+    network = Network.of(problem)
+    fits = cross_validate(network, 0, problem, num_folds=num_members, num_steps=20_000, decay=decays)
+    chosen = int(np.log(fits.held_out_mse).mean(axis=1).argmin())
+    params = jax.tree.map(lambda leaf: leaf[chosen], fits.params)
+    means = np.asarray(jax.vmap(network, (0, None))(params, jnp.asarray(problem.x_test)))[..., 0]
+    members = y.mean() + y.std() * means
     mean, std = members.mean(axis=0), members.std(axis=0, ddof=1)
     return mean, mean - 1.96 * std, mean + 1.96 * std
 
