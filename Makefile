@@ -51,7 +51,7 @@ benchmark: $(VENV)/.installed-dev ## ratios on this machine, written to benchmar
 scoreboard: $(VENV)/.installed-frameworks ## us and the peers on the same data: runs what is not stored, writes the page
 	PYTHONPATH=benchmarks $(BIN)/python -m scoreboard
 
-scoreboard-page: $(VENV)/.installed-dev ## write docs/scoreboard.md from stored results, and run nothing
+scoreboard-page: $(VENV)/.installed-dev ## write docs/evidence/scoreboard.md from stored results, and run nothing
 	PYTHONPATH=benchmarks $(BIN)/python -m scoreboard --table
 
 $(VENV)/bin/python:

@@ -20,6 +20,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+
 from kills import differences
 
 FILE = Path(__file__).parent / "results" / "processes.json"

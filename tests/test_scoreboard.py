@@ -12,7 +12,7 @@ from scipy import stats
 
 from scoreboard import comparison, runner
 from scoreboard.data import TOYS, find_sets, folds, load_split
-from scoreboard.page import write_page
+from scoreboard.page import PAGE, write_page
 from scoreboard.peers import OURS, PEERS, REFERENCE, count_lines
 from scoreboard.predictive import Predictive, best_noise, log_density
 from scoreboard.scores import quantiles, score
@@ -218,7 +218,7 @@ def test_the_page_is_written_from_stored_results_alone(tmp_path, monkeypatch):
     failed = {"name": "table_a", "split": 0, "peer": "swag", "seed": 0, "error": "not finished after 5 s"}
     (results / "table_a-0-swag-0.json").write_text(json.dumps(failed), encoding="utf-8")
     write_page(results, docs)
-    page = (docs / "scoreboard.md").read_text(encoding="utf-8")
+    page = (docs / PAGE).read_text(encoding="utf-8")
     assert "11 runs and 1 failures" in page
     assert "table_a (3, 3)" in page
     assert "sine_small (1, 1)" in page
@@ -231,13 +231,13 @@ def test_the_page_is_written_from_stored_results_alone(tmp_path, monkeypatch):
     assert matplotlib.image.imread(picture).ndim == 3
     before = page, picture.read_bytes()
     write_page(results, docs)
-    assert ((docs / "scoreboard.md").read_text(encoding="utf-8"), picture.read_bytes()) == before
+    assert ((docs / PAGE).read_text(encoding="utf-8"), picture.read_bytes()) == before
 
 
 def test_the_stored_page_is_that_of_the_stored_results(tmp_path):
     write_page(runner.RESULTS, tmp_path)
-    written = (runner.BENCHMARKS.parent / "docs" / "scoreboard.md").read_text(encoding="utf-8")
-    assert (tmp_path / "scoreboard.md").read_text(encoding="utf-8") == written, "run `make scoreboard-page`"
+    written = (runner.BENCHMARKS.parent / "docs" / PAGE).read_text(encoding="utf-8")
+    assert (tmp_path / PAGE).read_text(encoding="utf-8") == written, "run `make scoreboard-page`"
 
 
 def test_a_failure_is_a_row_and_is_not_tried_again_unless_a_package_was_missing(data, tmp_path, capsys):
@@ -276,7 +276,7 @@ def run_at_toy_size(peer, name, data, tmp_path):
     assert found["peak_memory_mb"] > 30
     assert found["width"]["50"] < found["width"]["95"]
     write_page(results, tmp_path / "docs")
-    assert PEERS[peer].title in (tmp_path / "docs" / "scoreboard.md").read_text(encoding="utf-8")
+    assert PEERS[peer].title in (tmp_path / "docs" / PAGE).read_text(encoding="utf-8")
     return found
 
 

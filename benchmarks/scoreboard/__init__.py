@@ -1,6 +1,6 @@
 """The scoreboard: every peer on the same data with the same clock, and the page that says how they compare.
 
-    PYTHONPATH=benchmarks python -m scoreboard              run what is not stored yet, then write docs/scoreboard.md
+    PYTHONPATH=benchmarks python -m scoreboard              run what is not stored yet, then write the page
     PYTHONPATH=benchmarks python -m scoreboard --table      write the page from stored results, and run nothing
 
 data         tables of the UCI form, toy problems and operators, in standardised units

@@ -1,4 +1,4 @@
-"""docs/scoreboard.md and its figure, from stored results alone."""
+"""docs/evidence/scoreboard.md and its figure, from stored results alone."""
 
 from collections import defaultdict
 from pathlib import Path
@@ -11,25 +11,26 @@ from scoreboard import comparison
 from scoreboard.data import kind_of
 from scoreboard.peers import OURS, PEERS, REFERENCE, count_lines
 
-FIGURE = "figures/scoreboard.png"
+PAGE, FIGURE = "evidence/scoreboard.md", "figures/scoreboard.png"
 HEAD = """# Scoreboard
 
 What a user would pick instead, on the same data with the same clock. Written by `make scoreboard`, which runs what is
 not stored yet; `make scoreboard-page` writes this page from the stored results
-([`benchmarks/results/scoreboard`](../benchmarks/results/scoreboard)) and computes nothing.
+([`benchmarks/results/scoreboard`](../../benchmarks/results/scoreboard)) and computes nothing.
 
 Every peer has the same network: one hidden layer of 50 tanh units for a table, 10 (`sine_small`) or 10 and 10
 (`sine_large`) for the toy problems, a DeepONet with two hidden layers of 40 for operators. Every peer
 learns its noise. Hyper-parameters are chosen on training rows alone, and that counts in the time. Test rows are only
 scored. A run is a process: its time includes imports and compilation. Seconds of the processor depend less than wall
 time on what else the machine did. An adapter has at most 60 lines
-([`benchmarks/scoreboard/peers`](../benchmarks/scoreboard/peers)). Scores are in the units of the target, ± the standard
-error over splits.
+([`benchmarks/scoreboard/peers`](../../benchmarks/scoreboard/peers)). Scores are in the units of the target, ± the
+standard error over splits.
 """
 METHOD = """## How it is compared
 
 - **Log predictive density** of test rows in nats, higher is better; **CRPS** in units of the target, lower is better
-  ([glossary](glossary.md)). Conformal bands have no density; their CRPS is that of the MAP plus calibration residuals.
+  ([glossary](../reference/glossary.md)). Conformal bands have no density; their CRPS is that of the MAP plus
+  calibration residuals.
 - **Ranks** are averages over the splits on which all peers of a column have a score. **First** is the peer that is
   better on average than the most others, each pair on the splits of both.
 - **First or within one standard error of the first**: paired differences over the splits of a set, with the corrected
@@ -53,11 +54,12 @@ def write_page(results: Path, docs: Path) -> None:
         raise SystemExit(f"no results in {results}")
     parts = [HEAD, _extent(stored, failures), _reading(stored)]
     if draw(stored, docs / FIGURE):
-        parts.append(f"![Log predictive density against processor time, a panel for each set]({FIGURE})\n")
+        parts.append(f"![Log predictive density against processor time, a panel for each set](../{FIGURE})\n")
     parts += [_ranks(stored), _firsts(stored), _against_each(stored)]
     parts += ["## Tables\n", *(_table(stored, name) for name in _names(stored)), METHOD]
     parts += [_failures(failures), _versions(stored)]
-    (docs / "scoreboard.md").write_text("\n".join(part for part in parts if part).rstrip() + "\n", encoding="utf-8")
+    (docs / PAGE).parent.mkdir(parents=True, exist_ok=True)
+    (docs / PAGE).write_text("\n".join(part for part in parts if part).rstrip() + "\n", encoding="utf-8")
 
 
 def draw(stored: list[dict[str, Any]], path: Path) -> bool:
