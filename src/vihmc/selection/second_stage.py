@@ -89,7 +89,7 @@ def select_parameters(
     if _needs_linear_model(posterior, config):
         key_linear = jax.random.fold_in(key_selection, _STREAM_LINEAR)
         linear = linearise(posterior, q.mean, inputs, key_linear, weights=weights, on_direction=on_direction)
-    values = _within(posterior, config, scores.values)
+    values, config = _within(posterior, config, scores.values)
     subspace = select(
         values,
         config,
@@ -118,10 +118,10 @@ def captured_at(
     return find_captured(linear, of_model(posterior, selected))
 
 
-def _within(posterior: Posterior, config: SelectionConfig, values: Array) -> Array:
-    """Scores, zero outside the arrays that may be selected from."""
+def _within(posterior: Posterior, config: SelectionConfig, values: Array) -> tuple[Array, SelectionConfig]:
+    """Scores, zero outside the arrays that may be selected from, and a count that these arrays have."""
     if config.within is None:
-        return values
+        return values, config
     names, sizes = posterior.layout.leaf_names, posterior.layout.leaf_sizes
     is_inside = np.repeat([name.startswith(config.within) for name in names], sizes)
     if not is_inside.any() or config.rule != "sensitivity":
@@ -129,12 +129,8 @@ def _within(posterior: Posterior, config: SelectionConfig, values: Array) -> Arr
             f"`selection.within` must be the beginning of a name among {', '.join(names)}, with the rule "
             f"'sensitivity', got '{config.within}' and the rule '{config.rule}'."
         )
-    if config.count is not None and config.count > is_inside.sum():
-        raise InputError(
-            f"`selection.count` must be at most the {is_inside.sum()} parameters within '{config.within}', got "
-            f"{config.count}."
-        )
-    return jnp.where(jnp.asarray(is_inside), values, 0)
+    count = None if config.count is None else min(config.count, int(is_inside.sum()))
+    return jnp.where(jnp.asarray(is_inside), values, 0), config.model_copy(update={"count": count})
 
 
 def _needs_linear_model(posterior: Posterior, config: SelectionConfig) -> bool:
