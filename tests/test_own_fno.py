@@ -277,7 +277,7 @@ def test_a_run_on_a_grid_and_its_predictions_at_twice_the_resolution(tmp_path, p
         error = np.sqrt(np.mean((stored["VI-HMC.mean"] - truth) ** 2))
         assert stored["VI-HMC.mean"].shape == (6, 256)
     assert error < 0.5 * truth.std()
-    assert set(summary["scores"]) >= {"VI-HMC", "map_residual", "constant"}
+    assert set(summary["scores"]) >= {"vihmc", "map_residual", "constant"}
     done = command("predict", "out", "--inputs", "fine.npz", "--out", "bands.npz")
     assert done.exit_code == 0, done.output
     with np.load(tmp_path / "bands.npz") as bands, np.load(tmp_path / "out" / "predictions.npz") as stored:
