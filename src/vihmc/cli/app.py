@@ -295,28 +295,35 @@ def export(
 @app.command()
 def init(
     out: Annotated[Path, typer.Argument(help="The file to write.")] = Path("vihmc.toml"),
-    kind: Annotated[str, typer.Option(help="mlp for regression, deeponet for an operator.")] = "mlp",
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            help="mlp for regression; for an operator fno, on a regular grid, or deeponet. By default the data decide.",
+            show_default=False,
+        ),
+    ] = None,
     data: Annotated[
         Path | None, typer.Option(help="Your data, a file such as .csv or .npz; its columns or arrays are filled in.")
     ] = None,
 ) -> None:
     """Write a commented .toml file to start from, for your own data."""
-    from vihmc.cli.starter import Kind, starter_toml
+    from vihmc.cli.starter import Kind, choose_starter
     from vihmc.errors import InputError
     from vihmc.runs.files import write_atomically
 
-    if kind not in get_args(Kind):
+    if kind is not None and kind not in get_args(Kind):
         raise InputError(f"`kind` must be one of {', '.join(get_args(Kind))}, got '{kind}'. It is the kind of model.")
     if out.suffix != ".toml":
         raise InputError(f"`out` must end in .toml, got {out}.")
     if out.exists():
         raise InputError(f"`out` must be a new file, got {out}, which exists. It was not changed.")
-    text = starter_toml(cast("Kind", kind), data)
+    text, remark = choose_starter(cast("Kind | None", kind), data)
     try:
         write_atomically(out, text)
     except OSError as error:
         raise InputError(f"`out` must be a writable file, got {out}: {error.strerror}.") from None
-    print(f"Wrote {out}. Check its settings, then run: vihmc run {out}")
+    reason = "" if remark is None else f" {remark}"
+    print(f"Wrote {out}.{reason} Check its settings, then run: vihmc run {out}")
 
 
 @app.command()

@@ -15,11 +15,12 @@ from vihmc.config.files import toml_line
 from vihmc.config.settings import Settings
 from vihmc.data.columns import ARRAY_NAMES, Choice, choose_names
 from vihmc.data.data_file import DataFile, read_data_file
-from vihmc.data.operator_data import OperatorNames, fit_together, read_operator_file
+from vihmc.data.fno import find_grid
+from vihmc.data.operator_data import OperatorNames, fit_together, load_operator, read_operator_file
 from vihmc.errors import InputError
 from vihmc.runs.config import RunConfig, build_config, load_preset
 
-Kind = Literal["mlp", "deeponet"]
+Kind = Literal["mlp", "deeponet", "fno"]
 
 COMMON = {
     "vi": ("map_steps", "num_steps", "learning_rate", "batch_size"),
@@ -29,7 +30,7 @@ COMMON = {
     "prediction": ("quantiles",),
 }
 """Settings of the method that are changed most often, by section."""
-EXAMPLES = {"mlp": "data.csv", "deeponet": "data.npz"}
+EXAMPLES = {"mlp": "data.csv", "deeponet": "data.npz", "fno": "data.npz"}
 WIDTH = 110
 
 
@@ -43,6 +44,52 @@ class Found(NamedTuple):
 
     settings: dict[str, Any]
     remark: str | None
+
+
+class Starter(NamedTuple):
+    """A file for ``vihmc run``, and why it has this kind of model, if that was chosen by the data."""
+
+    text: str
+    remark: str | None
+
+
+def choose_starter(kind: Kind | None, data_file: Path | None = None) -> Starter:
+    """Write a file for ``vihmc run``; without a kind, of the one that suits the data."""
+    if kind is not None or data_file is None:
+        return Starter(starter_toml(kind or "mlp", data_file), None)
+    chosen, remark = choose_kind(data_file)
+    return Starter(starter_toml(chosen, data_file), remark)
+
+
+class ChosenKind(NamedTuple):
+    """A kind of model, and a sentence about why, if there was a choice."""
+
+    kind: Kind
+    remark: str | None
+
+
+def choose_kind(path: Path) -> ChosenKind:
+    """The kind of model for a file: an operator for functions, locations and fields, else a regression."""
+    if path.suffix.lower() not in (".npz", ".mat"):
+        return ChosenKind("mlp", None)
+    try:
+        file = read_operator_file(path, "data")
+        data = load_operator(file, _find_operator(file))
+    except InputError:
+        return ChosenKind("mlp", None)  # whose own errors are about what was read
+    try:
+        names = tuple(f"coordinate {index}" for index in range(data.locations.shape[1]))
+        grid, axes = find_grid(data.locations, data.functions.shape[1], names)
+    except InputError as error:
+        why = (
+            "they are no grid that an FNO could use" if "regular grid" in str(error) else "the functions are not on it"
+        )
+        return ChosenKind("deeponet", f"The kind is 'deeponet', from the locations: {why}.")
+    shape = " × ".join(map(str, grid.shape))
+    along = "all of its coordinates" if len(axes) == len(grid.shape) else ", ".join(names[axis] for axis in axes)
+    return ChosenKind(
+        "fno", f"The kind is 'fno': the locations are a regular grid of {shape}, with functions along {along}."
+    )
 
 
 def starter_toml(kind: Kind, data_file: Path | None = None) -> str:

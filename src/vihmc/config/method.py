@@ -32,6 +32,11 @@ class VIConfig(Settings):
     optimizer: Literal["adam", "muon"] = Field(
         "adam", description="Optimiser of the mean. Muon is much faster on deep networks."
     )
+    weight_decay: Annotated[float, Field(ge=0)] = Field(
+        0.0,
+        description="Decoupled weight decay of the MAP: weights shrink by this times the learning rate at "
+        "every step, whatever their gradient. It holds back networks that would fit every function.",
+    )
     std_learning_rate: PositiveFloat | None = Field(
         None, description="Adam's learning rate for the std of q; `learning_rate` if not given."
     )
@@ -67,6 +72,10 @@ class SelectionConfig(Settings):
         "weights hold their scale back and a subset mixes worse.",
     )
     count: PositiveInt | None = Field(None, description="Number of parameters to select, instead of a threshold.")
+    within: str | None = Field(
+        None,
+        description="Select only from arrays of the model whose names start with this, such as 'project.1'.",
+    )
     target_inputs: str = Field(
         "training",
         description="Inputs at which predictions matter: 'training', 'validation', or a file such as .csv or .npz.",

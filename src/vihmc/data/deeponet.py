@@ -15,7 +15,7 @@ from vihmc.data.data_file import DataFile
 from vihmc.data.networks import build_operator
 from vihmc.data.operator_data import OperatorData, OperatorNames, load_operator, read_operator_file
 from vihmc.data.problem import Grid, Problem
-from vihmc.data.settings import DeepONetConfig
+from vihmc.data.settings import DeepONetConfig, OperatorConfig
 from vihmc.errors import InputError
 from vihmc.models.features import PeriodicFeatures, check_digits
 from vihmc.models.standardised import OperatorScalings
@@ -49,7 +49,7 @@ def pose(
 ) -> Problem:
     """Build the posterior of the training functions, and the problem."""
     num_sensors, num_coordinates = training.functions.shape[1], training.locations.shape[1]
-    names = _column_names(config, num_sensors, num_coordinates)
+    names = column_names(config, num_sensors, num_coordinates)
     columns = (training.functions, training.locations, training.fields.reshape(-1, 1))
     if config.noise_std is None:
         own_data.check_varies(names[2], columns[2])
@@ -72,7 +72,7 @@ def pose(
         model,
         *training,
         prior_std=config.prior_std,
-        likelihood=Gaussian(own_data.check_noise(config.noise_std, 1), noise_groups=_noise_groups(config, files.data)),
+        likelihood=Gaussian(own_data.check_noise(config.noise_std, 1), noise_groups=noise_groups(config, files.data)),
         dtype=config.model_dtype,
     )
     described = [
@@ -105,7 +105,7 @@ def pose(
     )
 
 
-def _noise_groups(config: DeepONetConfig, file: DataFile) -> np.ndarray | None:
+def noise_groups(config: OperatorConfig, file: DataFile) -> np.ndarray | None:
     """The group of each location, as whole numbers."""
     if config.noise_groups is None:
         return None
@@ -118,7 +118,7 @@ def _noise_groups(config: DeepONetConfig, file: DataFile) -> np.ndarray | None:
     return values.astype(int)
 
 
-def _column_names(config: DeepONetConfig, num_sensors: int, num_coordinates: int) -> tuple[tuple[str, ...], ...]:
+def column_names(config: OperatorConfig, num_sensors: int, num_coordinates: int) -> tuple[tuple[str, ...], ...]:
     """Names of sensors, of coordinates, and of the field."""
     numbered = tuple(f"{config.locations}[{index}]" for index in range(num_coordinates))
     coordinates = config.coordinates or (numbered if num_coordinates > 1 else (config.locations,))

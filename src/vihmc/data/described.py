@@ -18,8 +18,10 @@ from vihmc.models.features import Chained, PeriodicFeatures, Scaling
 from vihmc.models.fno import FNO
 from vihmc.models.mlp import MLP
 from vihmc.models.model import as_model
+from vihmc.models.regular_grid import GridOperator, RegularGrid, Spacing
 from vihmc.models.standardised import Standardised
 from vihmc.posterior.density import Posterior
+from vihmc.posterior.fields import FieldPosterior
 from vihmc.posterior.layout import ParamLayout
 from vihmc.posterior.likelihoods import LIKELIHOODS, Likelihood
 from vihmc.posterior.operator import OperatorPosterior
@@ -30,7 +32,8 @@ KNOWN = {
     kind.__name__: kind
     for kind in (
         *(MLP, DeepONet, FNO, Standardised, Scaling, Chained, PeriodicFeatures),
-        *(Posterior, OperatorPosterior, ParamLayout, PairTargets, WeightPrior),
+        *(GridOperator, RegularGrid, Spacing),
+        *(Posterior, OperatorPosterior, FieldPosterior, ParamLayout, PairTargets, WeightPrior),
         *LIKELIHOODS.values(),
     )
 }

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vihmc.data.data_file import DataFile
-from vihmc.data.settings import DeepONetConfig, MLPConfig, OwnDataConfig
+from vihmc.data.settings import OwnDataConfig
 from vihmc.errors import InputError
 from vihmc.models.features import Scaling, is_constant
 
@@ -63,7 +63,7 @@ def check_num_training(num_rows: int, what: str) -> None:
         raise InputError(f"`problem.data_file` must hold at least {MIN_TRAINING} {what} to train on, got {num_rows}.")
 
 
-def need_file(config: MLPConfig | DeepONetConfig) -> Path:
+def need_file(config: OwnDataConfig) -> Path:
     """The data file, which is required."""
     if config.data_file is None:
         raise InputError(

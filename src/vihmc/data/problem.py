@@ -88,6 +88,7 @@ class Problem:
         labels: Names of the parameters, where they have a meaning.
         initial_params: Draws the initial parameters of the fit; small random numbers if not given.
         grid: Times and positions of the locations of an operator, if they are a grid.
+        validation_locations: Where the validation fields of an operator are known, if not at the training locations.
         validation_weights: How often each validation output was observed, zero for never; once each if not given.
         splits: Parts of the validation outputs to report on one by one.
         fold: Puts training functions into a given number of groups, to leave out in turn; None if not possible.
@@ -111,6 +112,7 @@ class Problem:
     labels: tuple[str, ...] = field(default=())
     initial_params: Callable[[Key], Params] | None = None
     grid: Grid | None = None
+    validation_locations: Array | None = None
     validation_weights: np.ndarray | None = None
     splits: tuple[Split, ...] = ()
     fold: Callable[[int], Folds] | None = None
@@ -128,7 +130,12 @@ class Problem:
 
     @property
     def locations(self) -> Array | None:
-        """Where the fields of an operator are known; None for other models."""
+        """Where the validation fields of an operator are known; None for other models."""
+        return self.training_locations if self.validation_locations is None else self.validation_locations
+
+    @property
+    def training_locations(self) -> Array | None:
+        """Where the training fields of an operator are known; None for other models."""
         return getattr(self.posterior, "locations", None)
 
     @property

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vihmc.config.files import merge
 from vihmc.config.settings import ProblemSettings
-from vihmc.data.settings import DeepONetConfig, MLPConfig, PythonConfig
+from vihmc.data.settings import DeepONetConfig, FNOConfig, MLPConfig, PythonConfig
 from vihmc.errors import InputError, nearest
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ class Resolved(NamedTuple):
 OWN_DATA = {
     "mlp": ProblemKind(MLPConfig, "vihmc.data.mlp:build", "vihmc.data.presets"),
     "deeponet": ProblemKind(DeepONetConfig, "vihmc.data.deeponet:build", "vihmc.data.presets"),
+    "fno": ProblemKind(FNOConfig, "vihmc.data.fno:build", "vihmc.data.presets"),
     "python": ProblemKind(PythonConfig, "vihmc.data.saved:build", "vihmc.data.presets"),
 }
 

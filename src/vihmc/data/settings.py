@@ -71,23 +71,14 @@ class MLPConfig(OwnDataConfig):
     )
 
 
-class DeepONetConfig(OwnDataConfig):
-    """Operator learning with a DeepONet, on your own functions, locations and fields."""
+class OperatorConfig(OwnDataConfig):
+    """Settings that all operators on your own data share: the arrays of the file, noise and prior."""
 
-    name: Literal["deeponet"] = Field("deeponet", description="The kind of model: a DeepONet for an operator.")
     data_file: str | None = Field(None, description="A .npz or .mat file with functions, locations and fields.")
     functions: str = Field("branch_in", description="The array of functions at their sensors, (functions, sensors).")
     locations: str = Field("trunk_in", description="The array of locations, (locations, coordinates).")
     fields: str = Field("solution", description="The array of fields, (functions, locations).")
     coordinates: Names | None = Field(None, description="Names of the columns of `locations`, for figures and reports.")
-    branch_hidden: Widths = Field((40, 40), description="Neurons of each hidden layer of the branch.")
-    trunk_hidden: Widths = Field((40, 40), description="Neurons of each hidden layer of the trunk.")
-    latent_size: PositiveInt = Field(20, description="Outputs of branch and trunk.")
-    activation: Activation = Field("tanh", description="Activation function: tanh, sin, relu, gelu or silu.")
-    num_waves: Count = Field(
-        0, description="Harmonics that replace the last coordinate as inputs of the trunk; 0 if it is not periodic."
-    )
-    period: PositiveFloat = Field(1.0, description="Period of the last coordinate, in its own units.")
     noise_std: PositiveFloat | None = Field(
         None,
         description="Known std of the noise, or of the tolerated error, in units of the fields; learnt if not given.",
@@ -103,6 +94,48 @@ class DeepONetConfig(OwnDataConfig):
     model_dtype: Literal["float32", "float64"] = Field(
         "float32", description="Precision of the networks; energies are always float64."
     )
+
+
+class DeepONetConfig(OperatorConfig):
+    """Operator learning with a DeepONet, on your own functions, locations and fields."""
+
+    name: Literal["deeponet"] = Field("deeponet", description="The kind of model: a DeepONet for an operator.")
+    branch_hidden: Widths = Field((40, 40), description="Neurons of each hidden layer of the branch.")
+    trunk_hidden: Widths = Field((40, 40), description="Neurons of each hidden layer of the trunk.")
+    latent_size: PositiveInt = Field(20, description="Outputs of branch and trunk.")
+    activation: Activation = Field("tanh", description="Activation function: tanh, sin, relu, gelu or silu.")
+    num_waves: Count = Field(
+        0, description="Harmonics that replace the last coordinate as inputs of the trunk; 0 if it is not periodic."
+    )
+    period: PositiveFloat = Field(1.0, description="Period of the last coordinate, in its own units.")
+
+
+class FNOConfig(OperatorConfig):
+    """Operator learning with a Fourier neural operator, on your own functions and fields on a regular grid."""
+
+    name: Literal["fno"] = Field("fno", description="The kind of model: a Fourier neural operator, on a regular grid.")
+    function_coordinates: Names | None = Field(
+        None,
+        description="Coordinates along which the functions are sampled, by their names; found from the number of "
+        "sensors if not given.",
+    )
+    width: PositiveInt = Field(16, description="Channels of the hidden layers.")
+    num_layers: PositiveInt = Field(4, description="Fourier layers.")
+    modes: Annotated[tuple[PositiveInt, ...], Field(min_length=1)] | None = Field(
+        None,
+        description="Wave numbers kept along each coordinate of the functions; half its points, at most "
+        "`most_modes`, if not given.",
+    )
+    most_modes: PositiveInt = Field(6, description="Most wave numbers along a coordinate, where `modes` is not given.")
+    padding: Annotated[float, Field(ge=0, le=1)] = Field(
+        0.25, description="Share of the grid that is added with zeros inside; 0 for periodic fields."
+    )
+    prior_std: PositiveFloat | None = Field(
+        1.0,
+        description="Known prior std of every weight and bias. Learnt where it is 'none', which takes many passes "
+        "through all fields.",
+    )
+    activation: Activation = Field("gelu", description="Activation function: tanh, sin, relu, gelu or silu.")
 
 
 class PythonConfig(ProblemSettings):

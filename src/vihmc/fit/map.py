@@ -154,7 +154,9 @@ def optimise(
         gradient = gradient.at[posterior.num_params :].set(0)
         direction, moments = optimizer.update(gradient, moments)
         rate = jnp.asarray(config.learning_rate * decay(start + offset), theta.dtype)
-        return theta - rate * jnp.asarray(direction), moments, total + loss
+        weights = theta.at[posterior.num_params :].set(0)
+        decayed = theta - rate * config.weight_decay * weights if config.weight_decay else theta
+        return decayed - rate * jnp.asarray(direction), moments, total + loss
 
     theta, moments, total = jax.lax.fori_loop(0, count, body, (*carry, jnp.zeros((), jnp.result_type(float))))
     return (theta, moments), total / count

@@ -7,11 +7,13 @@ Pointwise networks lift the inputs, and the coordinates of the grid, to the chan
 Fourier coefficients are means over the grid, so the same weights mean the same operator on a finer grid.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Complex, Float
+import numpy as np
+from jaxtyping import Array, Complex, Float, Int
 
 from vihmc.errors import InputError, nearest
 from vihmc.models.mlp import ACTIVATIONS
@@ -84,47 +86,81 @@ class FNO:
 
     def apply(self, params: Params, inputs: Float[Array, "n *grid_inputs"]) -> Float[Array, "n *grid_outputs"]:
         """Run the operator on fields at any resolution that has the modes."""
+        grid, shift = inputs.shape[1:-1], 0.5 if self.cell_centred else 0.0
+        self.check_grid(grid)
+        coordinates = [(np.arange(length) + shift) / length for length in grid]
+        return self.apply_on(params, inputs, coordinates, [length + round(self.padding * length) for length in grid])
+
+    def apply_on(
+        self,
+        params: Params,
+        inputs: Float[Array, "n *grid_inputs"],
+        coordinates: Sequence[np.ndarray],
+        padded: Sequence[int],
+    ) -> Float[Array, "n *grid_outputs"]:
+        """Run the operator on a grid that is described point by point; arguments are those of :meth:`hidden`."""
+        return self.project(params, self.hidden(params, inputs, coordinates, padded))
+
+    def hidden(
+        self,
+        params: Params,
+        inputs: Float[Array, "n *grid_inputs"],
+        coordinates: Sequence[np.ndarray],
+        padded: Sequence[int],
+    ) -> Float[Array, "n *grid_features"]:
+        """What the output layer multiplies.
+
+        Args:
+            params: The weights.
+            inputs: Fields, channels last.
+            coordinates: Of the points along each axis, in units of the length of the training grid.
+            padded: Number of points along each axis, with those that are added inside: a period of the waves.
+        """
         grid = inputs.shape[1:-1]
-        self._check_grid(grid)
         activate = ACTIVATIONS[self.activation]
-        hidden = _apply_linear(params["lift"], jnp.concatenate([inputs, self._coordinates(inputs)], axis=-1))
-        added = [(0, round(self.padding * length)) for length in grid]
+        axes = np.stack(np.meshgrid(*coordinates, indexing="ij"), axis=-1)
+        where = jnp.broadcast_to(jnp.asarray(axes, inputs.dtype), (*inputs.shape[:-1], len(grid)))
+        hidden = _apply_linear(params["lift"], jnp.concatenate([inputs, where], axis=-1))
+        added = [(0, total - length) for total, length in zip(padded, grid, strict=True)]
         hidden = jnp.pad(hidden, [(0, 0), *added, (0, 0)])
         for index, layer in enumerate(params["layers"]):
             hidden = self._convolve(layer["spectral"], hidden) + _apply_linear(layer, hidden)
             hidden = activate(hidden) if index < self.num_layers - 1 else hidden
         hidden = hidden[:, *(slice(length) for length in grid)]
-        return _apply_linear(params["project"][1], activate(_apply_linear(params["project"][0], hidden)))
+        return activate(_apply_linear(params["project"][0], hidden))
+
+    def project(self, params: Params, hidden: Float[Array, "n *grid_features"]) -> Float[Array, "n *grid_outputs"]:
+        """The output layer."""
+        return _apply_linear(params["project"][1], hidden)
 
     def _convolve(self, weight: Complex[Array, "*modes width width"], hidden: Float[Array, "n *grid width"]) -> Array:
         """Multiply the kept Fourier coefficients of all channels by matrices.
 
-        They are few, so sums with their waves are faster than a fast Fourier transform of everything.
+        They are few, so sums with their waves are faster than a fast Fourier transform of everything. All products are
+        real, with real and imaginary parts side by side, and the waves lead: that is how matrix products are fast.
         """
         waves = [_waves(numbers, length) for numbers, length in zip(self._kept(), hidden.shape[1:-1], strict=True)]
-        spectrum = hidden
-        for axis, wave in reversed(list(enumerate(waves, start=1))):
-            spectrum = _along(axis, jnp.conj(wave).T / wave.shape[0], spectrum)
-        product = jnp.einsum("n...i,...io->n...o", spectrum, weight)
-        for axis, wave in enumerate(waves[:-1], start=1):
-            product = _along(axis, wave, product)
+        parts: tuple[Array, ...] = (jnp.moveaxis(hidden, 0, -2),)
+        for axis, wave in reversed(list(enumerate(waves))):
+            parts = _along(axis, np.conj(wave).T / wave.shape[0], parts)
+        re, im = jnp.real(weight), jnp.imag(weight)
+        rows = [jnp.concatenate(row, axis=-1) for row in ((re, im), (-im, re))]
+        both = jnp.concatenate(parts, axis=-1) @ jnp.concatenate(rows, axis=-2)
+        parts = tuple(jnp.split(both, 2, axis=-1))
+        for axis, wave in enumerate(waves[:-1]):
+            parts = _along(axis, wave, parts)
         # A real field: waves of negative number along the last axis are conjugates, that of number zero is its own.
-        twice = jnp.where(self._kept()[-1] == 0, 1, 2).astype(hidden.dtype)
-        return _along(len(waves), waves[-1] * twice, product, real=True)
+        last = waves[-1] * np.where(self._kept()[-1] == 0, 1, 2)
+        (field,) = _along(len(waves) - 1, last, parts, num_parts=1)
+        return jnp.moveaxis(field, -2, 0)
 
-    def _kept(self) -> list[Array]:
+    def _kept(self) -> list[np.ndarray]:
         """Kept wave numbers along each dimension."""
-        both = [jnp.concatenate([jnp.arange(count), jnp.arange(-count, 0)]) for count in self.modes[:-1]]
-        return [*both, jnp.arange(self.modes[-1])]
+        both = [np.concatenate([np.arange(count), np.arange(-count, 0)]) for count in self.modes[:-1]]
+        return [*both, np.arange(self.modes[-1])]
 
-    def _coordinates(self, inputs: Array) -> Array:
-        """Coordinates of the points of the grid, in units of its length, as further channels."""
-        grid, shift = inputs.shape[1:-1], 0.5 if self.cell_centred else 0.0
-        along = ((jnp.arange(length, dtype=inputs.dtype) + shift) / length for length in grid)
-        axes = jnp.meshgrid(*along, indexing="ij")
-        return jnp.broadcast_to(jnp.stack(axes, axis=-1), (*inputs.shape[:-1], len(grid)))
-
-    def _check_grid(self, grid: tuple[int, ...]) -> None:
+    def check_grid(self, grid: tuple[int, ...]) -> None:
+        """Refuse a grid that lacks the modes."""
         if len(grid) != self.num_dimensions or any(
             length < 2 * count for length, count in zip(grid, self.modes, strict=True)
         ):
@@ -143,20 +179,26 @@ def _apply_linear(layer: Params, hidden: Array) -> Array:
     return hidden @ layer["weight"] + layer["bias"]
 
 
-def _waves(numbers: Array, length: int) -> Complex[Array, "length numbers"]:
+def _waves(numbers: Int[np.ndarray, " numbers"], length: int) -> Complex[np.ndarray, "length numbers"]:
     """Waves of the given numbers on a grid."""
     # Whole turns are taken off before anything is rounded.
-    turns = (jnp.outer(jnp.arange(length), numbers) % length) / length
-    return jnp.exp(2j * jnp.pi * turns)
+    return np.exp(2j * np.pi * ((np.outer(np.arange(length), numbers) % length) / length))
 
 
-def _along(axis: int, matrix: Array, values: Array, *, real: bool = False) -> Array:
-    """Multiply one axis of real or complex values by a complex matrix; in real products, which are faster."""
-    multiply = lambda part, other: jnp.moveaxis(jnp.tensordot(part, other, axes=(1, axis)), 0, axis)
-    precision = values.real.dtype
-    cos, sin = jnp.real(matrix).astype(precision), jnp.imag(matrix).astype(precision)
-    if not jnp.iscomplexobj(values):
-        return jax.lax.complex(multiply(cos, values), multiply(sin, values))
-    re, im = jnp.real(values), jnp.imag(values)
-    real_part = multiply(cos, re) - multiply(sin, im)
-    return real_part if real else jax.lax.complex(real_part, multiply(cos, im) + multiply(sin, re))
+def _along(
+    axis: int, matrix: Complex[np.ndarray, "new old"], parts: tuple[Array, ...], *, num_parts: int = 2
+) -> tuple[Array, ...]:
+    """Multiply one axis of a field by a complex matrix, in one real product.
+
+    Args:
+        axis: Which.
+        matrix: What it is multiplied by.
+        parts: The field: its real part, and its imaginary part if it has one.
+        num_parts: Parts of the product: the real one alone, or both.
+    """
+    cos, sin = matrix.real, matrix.imag
+    blocks = [[cos, -sin], [sin, cos]]
+    table = np.block([row[: len(parts)] for row in blocks[:num_parts]])
+    values = jnp.concatenate(parts, axis=axis)
+    product = jnp.moveaxis(jnp.tensordot(jnp.asarray(table, values.dtype), values, axes=(1, axis)), 0, axis)
+    return tuple(jnp.split(product, num_parts, axis=axis))

@@ -363,8 +363,11 @@ class Posterior:
         """
         return check_inputs_like(name, self._rows_like_training(name, inputs), self.inputs, self._follows)
 
-    def at_inputs(self, name: str, inputs: Inputs) -> tuple["Posterior", Inputs]:
-        """The posterior that shares what `inputs` share, such as another grid; and their checked rows."""
+    def at_inputs(self, name: str, inputs: Inputs, *, locations: Any = None) -> tuple["Posterior", Inputs]:
+        """The posterior that shares what `inputs` share, such as another grid; and their checked rows.
+
+        `locations` are for operators alone, some of which have to know on which grid functions are sampled.
+        """
         rows, shared = split_inputs(name, inputs, self.targets.dtype)
         there = self if shared is None else replace(self, shared=shared)
         return there, there.check_inputs(name, rows)

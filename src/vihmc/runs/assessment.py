@@ -142,7 +142,10 @@ def find_probe(problem: Problem, subspace: Subspace) -> Probe:
         for chosen, everything in zip(problem.probes, (inputs, problem.locations), strict=True)
     )
     rows = posterior.row_wise(subspace, inputs[functions], locations=problem.locations[locations])
-    return Probe(rows.predict_fn, rows.rows, _field_places(problem, functions, locations))
+    places = np.asarray(_field_places(problem, functions, locations), dtype=object)
+    if not rows.is_transposed:
+        places = np.swapaxes(places.reshape(len(locations), len(functions), -1), 0, 1).reshape(places.shape)
+    return Probe(rows.predict_fn, rows.rows, tuple(Place(*place) for place in places))
 
 
 def _places(problem: Problem) -> tuple[Place, ...]:

@@ -87,7 +87,7 @@ def needed_quantiles(band_level: float) -> tuple[float, float, float]:
 
 def is_at_training_locations(problem: Problem, locations: np.ndarray) -> bool:
     """Whether locations of an operator are those of the training data, for which functions were calibrated."""
-    known = np.asarray(problem.locations)
+    known = np.asarray(problem.training_locations)
     given = np.asarray(locations, known.dtype).reshape(len(locations), -1)
     return given.shape == known.shape and bool(np.array_equal(given, known))
 

@@ -328,7 +328,8 @@ def _functions(problem: Problem, subspace: Subspace, draws: np.ndarray, cases: t
     functions = inputs[np.asarray([case.index for case in cases])]
     at_the_end = problem.locations[-len(problem.grid.positions) :]
     rows = posterior.row_wise(subspace, functions, locations=at_the_end)
-    return np.swapaxes(prediction.evaluate(rows.predict_fn, chosen, rows.rows), 1, 2)
+    values = prediction.evaluate(rows.predict_fn, chosen, rows.rows)
+    return np.swapaxes(values, 1, 2) if rows.is_transposed else values
 
 
 def relative_l2(predicted: Any, truth: Any, weights: np.ndarray | None = None) -> np.ndarray:

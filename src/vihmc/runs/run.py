@@ -138,7 +138,7 @@ class Run:
         """
         settings = self.config.prediction
         with self.precision():
-            there, checked = self.posterior.at_inputs("inputs", inputs)
+            there, checked = self.posterior.at_inputs("inputs", inputs, locations=locations)
             num_inputs = len(jax.tree.leaves(checked)[0])
             num_padded = num_inputs
             if num_inputs != len(self.problem.validation_targets) and truth is None:
@@ -207,9 +207,9 @@ class Run:
         return values if units is None else (values - units.offset) / units.scale
 
     def _check_locations(self, locations: Any) -> Array:
-        if self.problem.locations is None:
+        if self.problem.training_locations is None:
             raise InputError(f"`locations` must be left out for {self.problem.name}, which is no operator, got some.")
-        return check_inputs_like("locations", locations, self.problem.locations)
+        return check_inputs_like("locations", locations, self.problem.training_locations)
 
 
 @dataclass(frozen=True, eq=False)

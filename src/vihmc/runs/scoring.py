@@ -194,11 +194,23 @@ def _predict_at_mode(problem: Problem, mode: Vector) -> AtMode:
 
 def _forecasts(problem: Problem, data: Data, at_mode: AtMode) -> dict[str, Forecast]:
     """The yardsticks; ridge regression needs inputs that are rows of numbers."""
+    if data.truth.shape[1] != data.targets.shape[1]:
+        return _forecasts_at_other_resolution(data, at_mode)
     found = {MAP_RESIDUAL: _map_residual(problem, data, at_mode)}
     rows = (problem.posterior.inputs, problem.validation_inputs)
     if all(getattr(inputs, "ndim", 0) == 2 for inputs in rows) and len(rows[0]) > 1:
         found[RIDGE] = _ridge(data, *map(np.asarray, rows))
     return found | {CONSTANT: _constant(data)}
+
+
+def _forecasts_at_other_resolution(data: Data, at_mode: AtMode) -> dict[str, Forecast]:
+    """Yardsticks that need no correspondence of locations: one std for a whole field."""
+    residual = np.sqrt(np.mean((at_mode.training - data.targets) ** 2, dtype=np.float64))
+    mean, std = np.mean(data.targets, dtype=np.float64), np.std(data.targets, dtype=np.float64)
+    return {
+        MAP_RESIDUAL: lambda part: (at_mode.validation[:, part], np.full((1, 1), residual)),
+        CONSTANT: lambda part: (np.full_like(data.truth[:, part], mean), np.full((1, 1), std)),
+    }
 
 
 def _map_residual(problem: Problem, data: Data, at_mode: AtMode) -> Forecast:

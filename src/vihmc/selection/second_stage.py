@@ -89,8 +89,9 @@ def select_parameters(
     if _needs_linear_model(posterior, config):
         key_linear = jax.random.fold_in(key_selection, _STREAM_LINEAR)
         linear = linearise(posterior, q.mean, inputs, key_linear, weights=weights, on_direction=on_direction)
+    values, config = _within(posterior, config, scores.values)
     subspace = select(
-        scores.values,
+        values,
         config,
         mean=q.mean,
         std=q.std,
@@ -115,6 +116,21 @@ def captured_at(
     checked, weights = posterior.check_inputs("inputs", inputs), mean[: posterior.num_params]
     linear = linearise(posterior.given_scales(mean), weights, checked, jax.random.key(0))
     return find_captured(linear, of_model(posterior, selected))
+
+
+def _within(posterior: Posterior, config: SelectionConfig, values: Array) -> tuple[Array, SelectionConfig]:
+    """Scores, zero outside the arrays that may be selected from, and a count that these arrays have."""
+    if config.within is None:
+        return values, config
+    names, sizes = posterior.layout.leaf_names, posterior.layout.leaf_sizes
+    is_inside = np.repeat([name.startswith(config.within) for name in names], sizes)
+    if not is_inside.any() or config.rule != "sensitivity":
+        raise InputError(
+            f"`selection.within` must be the beginning of a name among {', '.join(names)}, with the rule "
+            f"'sensitivity', got '{config.within}' and the rule '{config.rule}'."
+        )
+    count = None if config.count is None else min(config.count, int(is_inside.sum()))
+    return jnp.where(jnp.asarray(is_inside), values, 0), config.model_copy(update={"count": count})
 
 
 def _needs_linear_model(posterior: Posterior, config: SelectionConfig) -> bool:

@@ -1,0 +1,226 @@
+r"""The posterior of an operator on a regular grid: rows of sensors in, rows of locations out.
+
+.. math::
+    \log p(\theta \mid D) = \log N(\theta; 0, \mathrm{prior\_std}^2)
+    + \sum_{u, x} \log N(y(u, x);\, F_\theta(u)(x),\ \mathrm{noise\_std}^2) + \mathrm{const}
+
+The model is a :class:`vihmc.models.regular_grid.GridOperator`. Its network computes in the precision of the targets;
+energies are sums in the widest float there is. Fields can be predicted at another resolution, where functions are
+sampled as finely.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.tree_util import Partial
+from jaxtyping import Array, Float, Int
+
+from vihmc.errors import InputError
+from vihmc.models.regular_grid import GridOperator
+from vihmc.posterior.checks import Validation, as_finite, check_lengths
+from vihmc.posterior.density import Posterior, RowWise
+from vihmc.posterior.layout import ParamLayout
+from vihmc.posterior.likelihoods import Gaussian, Likelihood
+from vihmc.posterior.priors import Prior
+from vihmc.posterior.squared_gradients import estimate_squared_gradients
+from vihmc.posterior.subspace import Subspace
+from vihmc.types import Inputs, Params, PredictFn, Vector, register_pytree
+
+_FUNCTIONS_TO_SCORE = 32
+_NUM_PROBES = 64
+_OUTPUT_LAYER = "project.1.bias"
+"""The first array of the output layer; its others follow."""
+_HELD_OUT_SHARE = 0.05
+"""Share of the functions that the noise was found from."""
+
+
+@dataclass(frozen=True, eq=False)
+class FieldPosterior(Posterior):
+    """A posterior whose observations are functions on a grid. Build it with :meth:`on_grid`.
+
+    Attributes:
+        locations: Where every training field is known.
+    """
+
+    locations: Float[Array, "locations dims"]
+
+    @classmethod
+    def on_grid(
+        cls,
+        model: GridOperator,
+        functions: Any,
+        locations: Any,
+        fields: Any,
+        *,
+        prior_std: float | None = None,
+        likelihood: Gaussian | None = None,
+        dtype: str = "float32",
+    ) -> "FieldPosterior":
+        """Check the data and build the posterior.
+
+        Args:
+            model: The operator on the grid.
+            functions: Values of each function at the sensors, (functions, sensors).
+            locations: Coordinates, (locations, dims).
+            fields: The field of each function at each location, (functions, locations).
+            prior_std: Known prior std of every weight and bias; learnt if not given.
+            likelihood: Gaussian, with one learnt noise for all locations if not given.
+            dtype: What the network computes in.
+
+        Raises:
+            InputError: If data are not finite or do not fit the model.
+        """
+        functions, locations, fields = (
+            as_finite(name, value, dtype)
+            for name, value in (("functions", functions), ("locations", locations), ("fields", fields))
+        )
+        check_lengths(functions, fields)
+        layout = ParamLayout.of(jax.eval_shape(model.init, jax.random.key(0)))
+        theta = jax.ShapeDtypeStruct((layout.size,), dtype)
+        outputs = jax.eval_shape(lambda theta: model.apply(layout.unravel(theta), functions), theta)
+        bound = (likelihood or Gaussian(per_output=False)).bind(fields, outputs)
+        prior = Prior(prior_std).on(layout, jnp.result_type(float))
+        layout = replace(layout, scale_names=(*bound.scale_names, *prior.scale_names))
+        return cls(model, layout, functions, fields, bound, prior, locations)
+
+    def predict(self, theta: Vector, inputs: Inputs) -> Float[Array, "functions locations"]:
+        """Run the operator on functions, at the locations of the grid that has as many sensors."""
+        return self.model.apply(self.layout.unravel(theta.astype(self.targets.dtype)), inputs)
+
+    def log_likelihood(self, theta: Vector, batch: Any = None) -> Array:
+        """Log likelihood of all fields, or an unbiased estimate of it from those of some functions."""
+        rows = slice(None) if batch is None else batch
+        outputs, targets = self.predict(theta, self.inputs[rows]), self.targets[rows]
+        found = self.log_likelihood_of_outputs(theta, outputs, targets)
+        return self.num_observations / targets.shape[0] * found
+
+    def log_likelihood_of_outputs(self, theta: Vector, outputs: Array, targets: Array) -> Array:
+        """Log likelihood of fields, given what the model predicts of them."""
+        wide = jnp.result_type(float)
+        scales = self.scales(theta).likelihood.astype(wide)
+        return self.likelihood.log_likelihood(targets.astype(wide), outputs.astype(wide), scales)
+
+    @property
+    def has_fast_squared_gradients(self) -> bool:
+        """Yes: they are estimated from some functions."""
+        return True
+
+    def sum_squared_gradients(
+        self, theta: Vector, inputs: Inputs, *, weights: Array | None = None, memory_mb: float = 256.0
+    ) -> Vector:
+        """Estimate sums of squared derivatives from random signs, on some functions that are evenly spread.
+
+        Exact sums need a pass through the network for every value of every field.
+        """
+        count = min(len(inputs), _FUNCTIONS_TO_SCORE)
+        index = np.linspace(0, len(inputs) - 1, count).round().astype(int)
+        squares, _ = estimate_squared_gradients(
+            self.predict, theta.astype(self.targets.dtype), inputs[index], jax.random.key(0),
+            weights=None if weights is None else weights[index], num_probes=_NUM_PROBES, memory_mb=memory_mb,
+        )  # fmt: skip
+        return (squares * (len(inputs) / count)).astype(theta.dtype)
+
+    def restrict(self, subspace: Subspace, *, num_shards: int | None = None) -> Callable[[Array], Array]:
+        """The log density of the selected parameters, with the noise found where functions were left out.
+
+        Training residuals of a network that can fit the fields say nothing about its error at new functions, so the
+        selected weights do not inform the noise: it keeps the distribution that the fit gave it (a cut, Plummer 2015).
+        If the output layer alone is selected, everything before it is computed once.
+        """
+        if num_shards is not None:
+            raise InputError(f"`num_shards` must be left out for fields on a grid, got {num_shards}.")
+        start = self.layout.offsets[self.layout.leaf_names.index(_OUTPUT_LAYER)]
+        chosen = np.asarray(subspace.selected)
+        hidden = None
+        if chosen.min(initial=self.dim) >= start:
+            params = self.layout.unravel(subspace.center.astype(self.targets.dtype))
+            hidden = _hidden(self.model, params, self.inputs)
+        return Partial(_density_of_selected, self, subspace, hidden)
+
+    def row_wise(self, subspace: Subspace, inputs: Inputs, *, locations: Array | None = None) -> RowWise:
+        """The fields of some functions at a time, at all locations of their grid or at some of them."""
+        predict_fn = subspace.restrict(self.predict)
+        if locations is None:
+            return RowWise(predict_fn, inputs)
+        chosen = self.model.indices_at(inputs.shape[1], np.asarray(locations))
+        return RowWise(Partial(_at_some, predict_fn, jnp.asarray(chosen)), inputs)
+
+    def likelihood_of_rows(self, *, locations: Array | None = None) -> Likelihood:
+        """Rows are functions; there is one noise for all locations, or the noise of each training location."""
+        likelihood = self.likelihood.at_new_inputs()
+        if locations is None or likelihood.has_one_precision:
+            return likelihood
+        assert isinstance(likelihood, Gaussian)
+        chosen = self.model.indices_at(self.inputs.shape[1], np.asarray(locations))
+        return replace(likelihood, noise_groups=likelihood.noise_groups[chosen])
+
+    def check_validation(self, validation: Validation | tuple) -> Validation:
+        """Return validation data as arrays; their grid may be another one that the model knows."""
+        given = Validation(*validation)  # pyrefly: ignore
+        inputs = self.check_inputs("validation", given.inputs)
+        targets = as_finite("validation", given.targets, self.targets.dtype)
+        check_lengths(inputs, targets)
+        expected = self.model.grid_of(inputs.shape[1]).size
+        if targets.shape[1:] != (expected,):
+            raise InputError(
+                f"`validation` must have a value at each of the {expected} locations of the grid of its functions, "
+                f"got shape {targets.shape}."
+            )
+        return Validation(inputs, targets)
+
+    def check_inputs(self, name: str, inputs: Inputs) -> Inputs:
+        """Return functions as finite arrays, after checking that the model knows the grid they are sampled on."""
+        checked = as_finite(name, inputs, self.targets.dtype)
+        if checked.ndim != 2:
+            raise InputError(f"`{name}` must have a row per function and a column per sensor, got {checked.shape}.")
+        self.model.grid_of(checked.shape[1])
+        return checked
+
+    def at_inputs(self, name: str, inputs: Inputs, *, locations: Any = None) -> tuple["FieldPosterior", Inputs]:
+        """The posterior that knows the grid of these locations, if they are another one; and the checked functions."""
+        there = self
+        if locations is not None and len(locations) != len(self.locations):
+            model = self.model.with_grid("locations", np.asarray(locations))
+            if not self.likelihood.has_one_precision and model is not self.model:
+                raise InputError("`locations` must be those of training where each has a noise of its own, got others.")
+            there = replace(self, model=model)
+        return there, there.check_inputs(name, inputs)
+
+
+register_pytree(
+    FieldPosterior,
+    data_fields=["inputs", "targets", "likelihood", "prior", "initial", "shared", "locations"],
+    meta_fields=["model", "layout"],
+)
+
+
+@partial(jax.jit, static_argnums=0)
+def _hidden(model: GridOperator, params: Params, functions: Array) -> Array:
+    return model.hidden(params, functions)
+
+
+def _density_of_selected(
+    posterior: FieldPosterior, subspace: Subspace, hidden: Array | None, position: Float[Array, " selected"]
+) -> Array:
+    """Prior and likelihood of the weights at the noise of the fit, and the distribution of the noise itself."""
+    theta, count = subspace.embed(position), posterior.num_params
+    held = theta.at[count:].set(subspace.center[count:].astype(theta.dtype))
+    if hidden is None:
+        outputs = posterior.predict(held, posterior.inputs)
+    else:
+        params = posterior.layout.unravel(held.astype(posterior.targets.dtype))
+        outputs = posterior.model.project(params, hidden, posterior.model.grid_of(posterior.inputs.shape[1]))
+    found = posterior.log_prior(held) + posterior.log_likelihood_of_outputs(held, outputs, posterior.targets)
+    counts = jnp.full(posterior.num_scales, max(1.0, _HELD_OUT_SHARE * posterior.num_observations))
+    return found - jnp.sum(counts * (theta - held)[count:] ** 2)
+
+
+def _at_some(
+    predict_fn: PredictFn, chosen: Int[Array, " places"], position: Vector, functions: Array
+) -> Float[Array, "functions places"]:
+    return predict_fn(position, functions)[:, chosen]
