@@ -38,7 +38,7 @@ docs: $(VENV)/.installed-dev ## serve the documentation at http://127.0.0.1:8000
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
 
 site: $(VENV)/.installed-dev ## build the documentation into site/; a warning or a dead link is an error
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 benchmark: $(VENV)/.installed-dev ## ratios on this machine, written to benchmarks/results
 	$(BIN)/python benchmarks/leapfrog.py

@@ -16,15 +16,14 @@ HEAD = """# Scoreboard
 
 What a user would pick instead, on the same data with the same clock. Written by `make scoreboard`, which runs what is
 not stored yet; `make scoreboard-page` writes this page from the stored results
-([`benchmarks/results/scoreboard`](../../benchmarks/results/scoreboard)) and computes nothing.
+(`benchmarks/results/scoreboard`) and computes nothing.
 
 Every peer has the same network: one hidden layer of 50 tanh units for a table, 10 (`sine_small`) or 10 and 10
 (`sine_large`) for the toy problems, a DeepONet with two hidden layers of 40 for operators. Every peer
 learns its noise. Hyper-parameters are chosen on training rows alone, and that counts in the time. Test rows are only
 scored. A run is a process: its time includes imports and compilation. Seconds of the processor depend less than wall
 time on what else the machine did. An adapter has at most 60 lines
-([`benchmarks/scoreboard/peers`](../../benchmarks/scoreboard/peers)). Scores are in the units of the target, ± the
-standard error over splits.
+(`benchmarks/scoreboard/peers`). Scores are in the units of the target, ± the standard error over splits.
 """
 METHOD = """## How it is compared
 
