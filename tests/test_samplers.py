@@ -1,5 +1,7 @@
 import contextlib
 import logging
+from functools import partial
+from itertools import pairwise
 
 import jax
 import jax.numpy as jnp
@@ -19,13 +21,15 @@ from vihmc.posterior.subspace import whole_space
 from vihmc.runs.config import load_preset
 from vihmc.samplers import draw_starts, run_chains, sample
 from vihmc.samplers.chains import init_chains
+from vihmc.samplers.drift import is_drifting
 from vihmc.samplers.hmc import hmc
 from vihmc.samplers.integrators import integrator_for
 from vihmc.samplers.kernel import Tuning
 from vihmc.samplers.metrics import Mass
 from vihmc.samplers.nuts import nuts
+from vihmc.samplers.sample import build_kernel
 from vihmc.samplers.trajectory import LengthRule, jittered, num_steps_for, slowest_direction_std, trajectory_time
-from vihmc.samplers.warmup import windows
+from vihmc.samplers.warmup import warm_up, windows
 
 
 @contextlib.contextmanager
@@ -195,12 +199,53 @@ def test_an_adapted_metric_is_the_variance_of_the_draws(x64, linear_gaussian):
 @pytest.mark.parametrize("length", [0, 5, 19, 20, 100, 150, 1000, 4000])
 def test_warmup_windows_cover_the_warmup(length):
     parts = windows(length)
-    assert sum(n for n, _ in parts) == length
-    assert all(n > 0 for n, _ in parts)
+    assert sum(part.length for part in parts) == length
+    assert all(part.length > 0 for part in parts)
+    assert [part.may_end for part in parts] == [False] * (len(parts) - 1) + [True] * bool(parts)
     if length >= 100:
-        assert not parts[0][1]
-        assert not parts[-1][1]
-        assert any(slow for _, slow in parts)
+        assert not parts[0].learns
+        assert not parts[-1].learns
+        assert any(part.learns for part in parts)
+
+
+@pytest.mark.parametrize(("length", "most"), [(100, 100), (100, 120), (100, 130), (200, 800), (200, 5000)])
+def test_further_windows_double_up_to_the_most_steps(length, most):
+    parts = windows(length, most)
+    assert parts[: len(windows(length))] == windows(length)
+    total, last = sum(part.length for part in parts), windows(length)[-1].length
+    assert most - last <= total <= most
+    further = [part.length for part in parts[len(windows(length)) :] if part.learns]
+    assert all(after == 2 * before for before, after in pairwise(further[:-1]))
+    assert parts[-1].may_end
+
+
+def test_a_drift_is_found_and_seldom_where_there_is_none():
+    rng = np.random.default_rng(0)
+    still = rng.normal(size=(500, 60, 4, 2))
+    alarms = np.mean([is_drifting(traces) for traces in still])
+    # Two quantities, three chains' worth of freedom: 12 % by t alone. Its standard error is 1.5 %.
+    assert alarms < 0.15
+    ramp = still + np.linspace(0, 4, 60)[:, None, None]
+    assert np.mean([is_drifting(traces) for traces in ramp]) > 0.99
+    assert not is_drifting(ramp[0][:, :1])
+    assert not is_drifting(ramp[0][:4])
+
+
+@pytest.mark.parametrize(("far", "is_longer"), [(0.0, False), (8.0, True)])
+def test_a_warm_up_goes_on_while_chains_drift(x64, far, is_longer):
+    # Ten steps of 0.02 go 0.2 std: from far away the chains need some hundred trajectories.
+    config = SamplerConfig(
+        metric="identity", step_size=0.02, num_integration_steps=10, num_chains=4, num_warmup=100, max_warmup=3000
+    )
+    target = _scaled_normal(np.ones(3))
+    starts = far + jax.random.normal(jax.random.key(1), (4, 3))
+    kernel = build_kernel(config, starts)
+    run = partial(warm_up, target, kernel, init_chains(target, kernel, starts), jax.random.key(2))
+    warmed = run(config, initial_var=np.ones(3))
+    assert (warmed.num_steps > 100) == is_longer
+    assert np.abs(np.mean(warmed.state.position)) < 2.5
+    short = run(config.model_copy(update={"max_warmup": None}), initial_var=np.ones(3))
+    assert short.num_steps == 100
 
 
 def test_trajectory_rules():

@@ -133,6 +133,11 @@ class SamplerConfig(Settings):
         "or it is spent. It decides how many draws there are, never which. If not given, there are `num_draws`.",
     )
     num_warmup: Count = Field(1000, description="Warm-up steps of each chain.")
+    max_warmup: PositiveInt | None = Field(
+        None,
+        description="While the chains drift the warm-up goes on, up to so many steps, and learns step size and metric "
+        "anew; if not given, it ends after `num_warmup` steps.",
+    )
     thin: PositiveInt = Field(1, description="Transitions per retained draw.")
     num_shards: Annotated[int, Field(ge=2)] | None = Field(
         None, description="Shards of the data, for HMC with symmetric data splitting; none for all data at each step."
@@ -191,6 +196,10 @@ class SamplerConfig(Settings):
         if (self.step_size is None or self.metric in ("adapted", "fisher")) and self.num_warmup < 100:
             raise ValueError(
                 f"`num_warmup` must be at least 100 to find the step size or the metric, got {self.num_warmup}"
+            )
+        if self.max_warmup is not None and self.max_warmup < self.num_warmup:
+            raise ValueError(
+                f"`max_warmup` must be at least num_warmup, got {self.max_warmup} and num_warmup {self.num_warmup}"
             )
         if self.frozen != "mean":
             if self.metric == "curvature":

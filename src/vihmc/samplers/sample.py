@@ -81,7 +81,8 @@ def sample(
     chains = run_chains(
         logdensity_fn,
         kernel,
-        *warmed,
+        warmed.state,
+        warmed.tuning,
         key_draws,
         num_draws=config.num_draws,
         thin=config.thin,
@@ -89,7 +90,7 @@ def sample(
         watch=watch if config.budget is not None else None,
         budget=config.budget,
         finish=finish,
-        on_chunk=_in_phase(on_steps, "draws", before=config.num_warmup),
+        on_chunk=_in_phase(on_steps, "draws", before=warmed.num_steps),
         journal=journal,
     )
     return SampleResult(chains, warmed.tuning)

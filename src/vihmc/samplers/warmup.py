@@ -2,6 +2,10 @@
 
 The step size, one for all chains, follows dual averaging. The metric is learnt in windows that double in length, as
 Stan does; a new metric begins a fresh step-size search. Retained draws are taken only after all of this has ended.
+
+A warm-up may go on until it has arrived (`max_warmup`): as long as the chains drift, further windows follow, each twice
+as long, and each learns the metric anew. Learnt scales need it: a network can fit closer and closer for hundreds of
+trajectories, and a step size that was found on the way is too long where they end.
 """
 
 from collections.abc import Callable
@@ -15,6 +19,7 @@ import numpy as np
 from vihmc.checkpointing import Checkpoints, run_loop
 from vihmc.config.method import SamplerConfig
 from vihmc.devices import gather
+from vihmc.samplers.drift import is_drifting, traces_of
 from vihmc.samplers.kernel import Kernel, StepInfo, Tuning
 from vihmc.samplers.loop import LoopState, Search, run_chunk, start_loop
 from vihmc.samplers.metrics import Mass, pooled_variance
@@ -36,6 +41,7 @@ class WarmupResult(NamedTuple):
 
     state: Any
     tuning: Tuning
+    num_steps: int
 
 
 class WarmupState(NamedTuple):
@@ -48,6 +54,16 @@ class WarmupState(NamedTuple):
     done: int
     positions: np.ndarray
     """Of the window that is under way, as far as anything is learnt from them."""
+    traces: np.ndarray
+    """What must not drift, since the last metric was begun to be learnt: (step, chain, quantity)."""
+
+
+class Window(NamedTuple):
+    """Some steps of a warm-up: whether metric and length are learnt from them, and whether it may end with them."""
+
+    length: int
+    learns: bool
+    may_end: bool = False
 
 
 def warm_up(
@@ -91,8 +107,10 @@ def warm_up(
     # Otherwise nothing depends on the positions, and a long warm-up need not hold them.
     holds = learns_metric or (config.kernel != "nuts" and config.posterior_var is None)
     chunk = partial(run_chunk, kernel, chunk_size, as_pytree_function(logdensity_fn))
-    ends = np.cumsum([length for length, _ in windows(config.num_warmup)])
-    slow = [is_slow for _, is_slow in windows(config.num_warmup)]
+    planned = windows(config.num_warmup, config.max_warmup)
+    ends = np.cumsum([window.length for window in planned])
+    most = sum(window.length for window in planned)
+    looks = {int(end) for end, window in zip(ends, planned, strict=True) if window.may_end}
 
     def tuned(now: WarmupState) -> Tuning:
         num_steps = num_steps_for(rule, now.step_size, now.time)
@@ -102,16 +120,21 @@ def warm_up(
 
     def advance(now: WarmupState) -> WarmupState:
         window = int(np.searchsorted(ends, now.done, side="right"))
-        end, learns = int(ends[window]), slow[window] and holds
+        end, learns = int(ends[window]), planned[window].learns and holds
         count = min(chunk_size, end - now.done)
         # The last window finds the step size for trajectories as long as those of the draws.
-        longest = rule.maximum if window == len(ends) - 1 else min(rule.maximum, _FIRST_MAXIMUM * 2**window)
+        longest = rule.maximum if planned[window].may_end else min(rule.maximum, _FIRST_MAXIMUM * 2**window)
         search = Search(searches, config.target_acceptance, rule._replace(maximum=longest), now.time)
         loop, outputs = chunk(now.loop, tuned(now), rng_key, start=now.done, count=count, search=search)
         if on_chunk is not None:
             on_chunk(now.done + count, jax.tree.map(lambda leaf: leaf[:count], gather(outputs.info)))
         positions = np.concatenate([now.positions, gather(outputs.position)[:count]]) if learns else now.positions
-        now = now._replace(loop=loop, done=now.done + count, positions=positions)
+        traces = now.traces
+        if config.max_warmup is not None:
+            begins = planned[window].learns and now.done == end - planned[window].length
+            added = traces_of(gather(outputs.position), gather(outputs.log_density))[:count]
+            traces = np.concatenate([traces[:0] if begins else traces, added])
+        now = now._replace(loop=loop, done=now.done + count, positions=positions, traces=traces)
         return end_window(now, learns=learns) if now.done == end else now
 
     def end_window(now: WarmupState, *, learns: bool) -> WarmupState:
@@ -137,19 +160,24 @@ def warm_up(
     loop = start_loop(state, dtype, step_size=step_size)
     time = trajectory_time(config, slowest_std=float(np.sqrt(relative_var.max())))
     none_yet = np.zeros((0, *np.shape(loop.chains.position)), dtype)
-    begin = WarmupState(loop, mass, step_size, time, 0, none_yet)
-    end = run_loop(checkpoints, "warmup", begin, is_done=lambda now: now.done >= config.num_warmup, advance=advance)
-    return WarmupResult(end.loop.chains, tuned(end))
+    no_traces = traces_of(none_yet, none_yet[..., 0])
+
+    def is_done(now: WarmupState) -> bool:
+        return now.done == most or (now.done in looks and not is_drifting(now.traces))
+
+    begin = WarmupState(loop, mass, step_size, time, 0, none_yet, no_traces)
+    end = run_loop(checkpoints, "warmup", begin, is_done=is_done, advance=advance)
+    return WarmupResult(end.loop.chains, tuned(end), end.done)
 
 
-def windows(num_warmup: int) -> list[tuple[int, bool]]:
-    """Lengths of the warm-up windows; the slow ones (True) are where metric and length are learnt.
+def windows(num_warmup: int, max_warmup: int | None = None) -> list[Window]:
+    """Windows of a warm-up of `num_warmup` steps, and those that follow while it drifts, up to `max_warmup` steps.
 
     15 % to find the typical set, then windows that double from 25 steps, and 10 %, but 50 steps if they are there, to
     settle the step size.
     """
     if num_warmup < 20:
-        return [(num_warmup, False)] if num_warmup else []
+        return [Window(num_warmup, learns=False, may_end=True)] if num_warmup else []
     first, last = int(0.15 * num_warmup), max(1, int(0.1 * num_warmup), min(50, num_warmup // 4))
     left = num_warmup - first - last
     lengths, length = [], 25
@@ -157,7 +185,14 @@ def windows(num_warmup: int) -> list[tuple[int, bool]]:
         lengths.append(length)
         left -= length
         length *= 2
-    return [(first, False), *((n, True) for n in [*lengths, left]), (last, False)]
+    planned = [Window(first, learns=False), *(Window(n, learns=True) for n in [*lengths, left])]
+    planned.append(Window(last, learns=False, may_end=True))
+    length, left = left, (max_warmup or 0) - num_warmup
+    while left > last:
+        length = min(2 * length, left - last)
+        planned += [Window(length, learns=True), Window(last, learns=False, may_end=True)]
+        left -= length + last
+    return planned
 
 
 def _first_step_size(relative_var: np.ndarray) -> float:
