@@ -87,5 +87,5 @@ def test_own_operator_runs_and_learns():
 
 def test_the_readme_shows_the_example_as_it_is():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    body = (ROOT / "examples" / "own_model.py").read_text(encoding="utf-8").split('"""\n', 1)[1].strip()
+    body = (ROOT / "examples" / "from_csv.py").read_text(encoding="utf-8").split('"""\n', 1)[1].strip()
     assert body in readme
