@@ -93,7 +93,7 @@ def test_a_stored_config_repeats_the_run(command, tmp_path):
     [
         (
             ["sine_smal"],
-            "vihmc: `problem` must be one of burgers, cone, cone_synthetic, deeponet, mlp, python, sine_large,",
+            "vihmc: `problem` must be one of burgers, cone, cone_synthetic, deeponet, fno, mlp, python, sine_large,",
         ),
         (["sine_small", "--preset", "papr"], "vihmc: `preset` must be one of paper, default, quick, got 'papr'."),
         (["sine_small", "--set", "vi.lr=1"], "vihmc: `vi.lr` is not a known setting."),

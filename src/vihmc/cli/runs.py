@@ -37,7 +37,7 @@ from vihmc.runs.directory import (
 )
 from vihmc.runs.disk_chains import count_draws
 from vihmc.runs.evaluation import RunResult, check_run, fit_and_select_for, run_problem
-from vihmc.runs.journal import RunJournal, check_whole
+from vihmc.runs.journal import RunJournal, check_can_be_written, check_whole
 from vihmc.runs.pace import Pace
 from vihmc.runs.processes import check_processes, is_lost_process
 from vihmc.runs.progress import RunObserver
@@ -122,6 +122,7 @@ def resume_run(path: Path, *, any_version: bool, console: Console, brief: bool =
             return False
         problem = build_problem(config.problem)
         check_processes(config)
+        check_can_be_written(path)
         begun = read_begun(path)
         wait_for_all()
         if begun:
@@ -148,6 +149,7 @@ def extend_run(path: Path, *, num_draws: int, reference: bool, any_version: bool
         problem = build_problem(config.problem)
         check_unchanged(path, problem, any_version=any_version)
         check_whole(path)
+        check_can_be_written(path)
         config = _with_draws(config, stage, count_draws(path, stage) + num_draws)
         # From here on it is an interrupted run; its report stays until there is a new one.
         allow_config(path, config)

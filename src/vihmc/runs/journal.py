@@ -20,6 +20,8 @@ from vihmc.runs.pace import Pace
 from vihmc.runs.stage_files import STAGES, load_fit, load_selected
 from vihmc.samplers.chains import Journal
 
+RESULTS = ("predictions.npz", "slices.npz", "report.html")
+"""What a run writes at its end."""
 MANY_NAMES = 10_000
 
 
@@ -83,6 +85,17 @@ class RunJournal(Journal):
 
     def _checkpoint(self, name: str) -> Path:
         return self._path / "checkpoints" / f"{name}.npz"
+
+
+def check_can_be_written(path: Path) -> None:
+    """Refuse a run directory in which a folder stands where the results of a run will be written.
+
+    Raises:
+        InputError: If one does.
+    """
+    for name in RESULTS:
+        if (path / name).is_dir():
+            raise InputError(f"`{path / name}` must be a file, got a folder. Remove it: the run writes it anew.")
 
 
 def check_whole(path: Path) -> None:
