@@ -26,13 +26,13 @@ MAX_LINES = 60
 
 @pytest.fixture
 def data(tmp_path):
-    """A table of 60 rows in the UCI form, one of whose splits tests on 12 of them."""
+    """A table of 120 rows in the UCI form, one of whose splits tests on 12 of them."""
     rng, folder = np.random.default_rng(0), tmp_path / "uci" / "made"
     folder.mkdir(parents=True)
-    x = rng.normal(size=(60, 2))
-    y = np.sin(x[:, 0]) + 0.5 * x[:, 1] + 0.1 * rng.normal(size=60)
+    x = rng.normal(size=(120, 2))
+    y = np.sin(x[:, 0]) + 0.5 * x[:, 1] + 0.1 * rng.normal(size=120)
     np.savetxt(folder / "data.txt", np.column_stack([x, y]))
-    order = rng.permutation(60)
+    order = rng.permutation(120)
     indices = {"features": [0, 1], "target": [2], "train_0": order[12:], "test_0": order[:12]}
     for name, index in indices.items():
         np.savetxt(folder / f"index_{name}.txt", index, fmt="%d")
@@ -61,7 +61,7 @@ def test_every_peer_has_an_adapter_and_every_adapter_a_peer():
 def test_a_split_is_standardised_by_its_training_rows(data):
     assert find_sets(data) == [*TOYS, "made"]
     split = load_split("made", 0, data)
-    assert split.problem.x_train.shape == (48, 2)
+    assert split.problem.x_train.shape == (108, 2)
     assert split.y_test.shape == (12, 1)
     for part in (split.problem.x_train, split.problem.y_train):
         np.testing.assert_allclose(

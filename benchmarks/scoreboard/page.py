@@ -237,6 +237,8 @@ def _firsts(stored: list[dict[str, Any]]) -> str:
     for name in _names(stored):
         for score, title in _SCORES.items():
             blocks = _without_reference(comparison.as_blocks(stored, score))
+            if not any(row for (each, _), row in blocks.items() if each == name):
+                continue  # only the truth has run on it
             first, others = comparison.first_and_ties(blocks, name, comparison.SIGNS[score])
             ties = [PEERS[peer].title for peer, paired in others.items() if comparison.is_within_one_error(paired)]
             own = others.get(OURS)
