@@ -98,8 +98,8 @@ CONTROLS = {
     ),
     "waves of negative number taken for others": Control(
         "models/fno.py",
-        "jnp.concatenate([jnp.arange(count), jnp.arange(-count, 0)])",
-        "jnp.arange(2 * count)",
+        "np.concatenate([np.arange(count), np.arange(-count, 0)])",
+        "np.arange(2 * count)",
         ("test_fno.py::test_a_layer_knows_the_direction_of_waves",),
     ),
     "a grid of the training data for new ones": Control(
