@@ -68,6 +68,7 @@ def test_padding_leaves_the_shape():
         ({"modes": (2,), "width": 0}, "`width` must be a positive integer, got 0"),
         ({"modes": (2,), "activation": "gelo"}, "`activation` must be one of .* got 'gelo'"),
         ({"modes": (2,), "padding": -0.5}, "`padding` must be a share"),
+        ({"modes": (2,), "padding": (0.0, 0.5)}, "or one for each of 1 dimensions"),
     ],
 )
 def test_wrong_sizes_are_one_sentence(settings, sentence):

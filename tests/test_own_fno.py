@@ -12,7 +12,7 @@ from vihmc import InputError
 from vihmc.cli.app import app
 from vihmc.cli.starter import choose_kind
 from vihmc.config.method import SelectionConfig, VIConfig
-from vihmc.data.fno import build, find_grid
+from vihmc.data.fno import build, find_grid, is_periodic
 from vihmc.data.settings import FNOConfig
 from vihmc.fit.optimizers import for_mean
 from vihmc.models.fno import FNO
@@ -56,6 +56,41 @@ def plate_file(tmp_path):
 
 
 # The grid
+
+
+def waves(length, *, has_last=False, phase=0.0, step=1):
+    """Four waves of random amplitude on an interval."""
+    where = np.linspace(0, 1, length, endpoint=has_last)
+    numbers = np.arange(step, 5, step)
+    return np.random.default_rng(0).normal(size=(40, len(numbers))) @ np.sin(np.pi * np.outer(numbers, where) + phase)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (waves(32, step=2), True),
+        (waves(32, step=2, phase=1.0), True),
+        (waves(33, step=2, has_last=True), True),
+        (waves(33, has_last=True), False),
+        (waves(32, phase=1.0), False),
+        (np.random.default_rng(0).normal(size=(40, 32)).cumsum(axis=1), False),
+    ],
+    ids=["from zero", "from elsewhere", "the first point again", "zero at both ends", "other ends", "a random walk"],
+)
+def test_values_that_go_on_at_the_other_end_are_periodic(values, expected):
+    assert is_periodic(values, 1) == expected
+    assert is_periodic(np.stack([values, values], axis=-1), 1) == expected
+
+
+def test_only_coordinates_that_are_not_periodic_are_padded(tmp_path):
+    x, where = centres(12), points(centres(12), centres(12))
+    amplitude = np.random.default_rng(0).normal(size=(20, 2))
+    wave, slope = np.sin(2 * np.pi * x), x**2
+    functions = np.einsum("n,i,j->nij", amplitude[:, 0], wave, slope) + amplitude[:, 1, None, None] * slope
+    np.savez(tmp_path / "f.npz", branch_in=functions.reshape(20, -1), trunk_in=where, solution=2 * functions**2)
+    file = str(tmp_path / "f.npz")
+    assert build(FNOConfig(data_file=file, **TINY)).posterior.model.network.padding == (0.0, 0.25)
+    assert build(FNOConfig(data_file=file, padding=0.1, **TINY)).posterior.model.network.paddings == (0.1, 0.1)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -26,6 +26,12 @@ from vihmc.posterior.fields import FieldPosterior
 from vihmc.posterior.likelihoods import Gaussian
 
 _LEAST_POINTS = 4
+_PADDING = 0.25
+"""Share of the grid that is added along coordinates on which fields are not periodic."""
+
+_PERIODIC = 3.0
+"""How much larger second differences across the ends may be than inside, in the mean square, for periodic values. They
+are as large if values are periodic, and 4 to 20 times as large for values that end at zero or elsewhere."""
 
 
 class OnGrid(NamedTuple):
@@ -52,7 +58,7 @@ def build(config: FNOConfig) -> Problem:
     fields = (training.fields.reshape(-1, 1), training.functions.reshape(-1, 1))
     if config.noise_std is None:
         own_data.check_varies(columns[2], fields[0])
-    model = _model(config, found, *(Scaling.of(values) for values in fields))
+    model = _model(config, found, training)
     if not np.array_equal(validation.locations, training.locations):
         if config.noise_groups is not None:
             raise InputError("`problem.noise_groups` goes with a validation file that has the training locations.")
@@ -104,6 +110,7 @@ def _pose(
         validation_locations=jnp.asarray(validation.locations, dtype) if is_other else None,
         input_names=columns[1],
         target_names=columns[2],
+        notice=_periodic_notice(config, model, columns[1]),
         calibration=Validation(jnp.asarray(calibration.functions, dtype), jnp.asarray(calibration.fields, dtype))
         if len(calibration.functions)
         else None,
@@ -168,7 +175,7 @@ def find_grid(
     return OnGrid(grid, axes)
 
 
-def _model(config: FNOConfig, found: OnGrid, fields: Scaling, functions: Scaling) -> GridOperator:
+def _model(config: FNOConfig, found: OnGrid, training: OperatorData) -> GridOperator:
     """The operator of the configured size, between data in their own units."""
     grid, axes = found
     shape = tuple(grid.shape[axis] for axis in axes)
@@ -184,12 +191,13 @@ def _model(config: FNOConfig, found: OnGrid, fields: Scaling, functions: Scaling
         num_layers=config.num_layers,
         num_outputs=grid.size // int(np.prod(shape)),
         activation=config.activation,
-        padding=config.padding,
+        padding=_paddings(found, training) if config.padding is None else config.padding,
     )
     network.check_grid(shape)
     model = GridOperator(network, grid, axes)
     if not config.standardise:
         return model
+    functions, fields = (Scaling.of(values.reshape(-1, 1)) for values in (training.functions, training.fields))
     return GridOperator(
         network,
         grid,
@@ -199,3 +207,38 @@ def _model(config: FNOConfig, found: OnGrid, fields: Scaling, functions: Scaling
         field_mean=fields.means[0],
         field_std=fields.stds[0],
     )
+
+
+def _paddings(found: OnGrid, training: OperatorData) -> tuple[float, ...]:
+    """Shares of the grid to add along the coordinates of the functions: none where all values are periodic."""
+    grid, axes = found
+    shape = [grid.shape[axis] for axis in axes]
+    functions = training.functions[:, np.argsort(grid.order_of_sensors(axes), kind="stable")].reshape(-1, *shape)
+    fields = training.fields if grid.order is None else training.fields[:, np.argsort(grid.order)]
+    fields = fields.reshape(-1, *grid.shape)
+    return tuple(
+        0.0 if is_periodic(functions, 1 + number) and is_periodic(fields, 1 + axis) else _PADDING
+        for number, axis in enumerate(axes)
+    )
+
+
+def _periodic_notice(config: FNOConfig, model: GridOperator, names: tuple[str, ...]) -> str | None:
+    """Which coordinates were taken to be periodic."""
+    pairs = zip(model.axes, model.network.paddings, strict=True)
+    periodic = [names[axis] for axis, share in pairs if not share]
+    if config.padding is not None or not periodic:
+        return None
+    return f"Functions and fields look periodic along {' and '.join(periodic)}: set `problem.padding` if they are not."
+
+
+def is_periodic(values: np.ndarray, axis: int) -> bool:
+    """Whether the first value along an axis follows the last one as smoothly as neighbours follow each other.
+
+    The last point may also be the first one again.
+    """
+    values = np.moveaxis(values, axis, -1)
+    if np.allclose(values[..., 0], values[..., -1], rtol=0, atol=1e-5 * float(np.std(values))):
+        values = values[..., :-1]
+    ends = np.concatenate([values[..., -2:], values[..., :2]], axis=-1)
+    across, inside = (np.mean(np.diff(part, 2, axis=-1) ** 2, dtype=np.float64) for part in (ends, values))
+    return bool(across <= _PERIODIC * inside)

@@ -127,8 +127,10 @@ class FNOConfig(OperatorConfig):
         "`most_modes`, if not given.",
     )
     most_modes: PositiveInt = Field(6, description="Most wave numbers along a coordinate, where `modes` is not given.")
-    padding: Annotated[float, Field(ge=0, le=1)] = Field(
-        0.25, description="Share of the grid that is added with zeros inside; 0 for periodic fields."
+    padding: Annotated[float, Field(ge=0, le=1)] | None = Field(
+        None,
+        description="Share of the grid that is added with zeros inside. If not given: none along coordinates on which "
+        "functions and fields are periodic, a quarter along all others.",
     )
     prior_std: PositiveFloat | None = Field(
         1.0,

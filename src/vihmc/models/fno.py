@@ -33,7 +33,7 @@ class FNO:
         num_outputs: Channels of the outputs.
         activation: Name of the nonlinearity.
         padding: Share of the grid that is added at the end of every axis, with zeros, inside: fields need not be
-            periodic then.
+            periodic then. One for all axes, or one for each.
         cell_centred: Whether values belong to the centres of the cells of the grid, not to their first corners. It says
             what coordinates the points have, which matters when the resolution changes.
     """
@@ -44,7 +44,7 @@ class FNO:
     num_inputs: int = 1
     num_outputs: int = 1
     activation: str = "gelu"
-    padding: float = 0.0
+    padding: float | tuple[float, ...] = 0.0
     cell_centred: bool = False
 
     def __post_init__(self) -> None:
@@ -59,13 +59,25 @@ class FNO:
                 f"`activation` must be one of {', '.join(ACTIVATIONS)}, got '{self.activation}'."
                 + nearest(self.activation, ACTIVATIONS)
             )
-        if not 0 <= self.padding <= 1:
-            raise InputError(f"`padding` must be a share from 0 to 1, got {self.padding}.")
+        if len(self.paddings) != self.num_dimensions or not all(0 <= share <= 1 for share in self.paddings):
+            raise InputError(
+                f"`padding` must be a share from 0 to 1, or one for each of {self.num_dimensions} dimensions, "
+                f"got {self.padding}."
+            )
 
     @property
     def num_dimensions(self) -> int:
         """Dimensions of the grid."""
         return len(self.modes)
+
+    @property
+    def paddings(self) -> tuple[float, ...]:
+        """Share of the grid that is added along each dimension."""
+        return self.padding if isinstance(self.padding, tuple) else (self.padding,) * self.num_dimensions
+
+    def padded(self, grid: Sequence[int]) -> list[int]:
+        """Number of points along each axis of a grid, with those that are added inside."""
+        return [length + round(share * length) for length, share in zip(grid, self.paddings, strict=True)]
 
     def init(self, rng_key: Key) -> Params:
         """Draw Glorot-normal weights, complex ones with the same variance in all, and zero biases."""
@@ -89,7 +101,7 @@ class FNO:
         grid, shift = inputs.shape[1:-1], 0.5 if self.cell_centred else 0.0
         self.check_grid(grid)
         coordinates = [(np.arange(length) + shift) / length for length in grid]
-        return self.apply_on(params, inputs, coordinates, [length + round(self.padding * length) for length in grid])
+        return self.apply_on(params, inputs, coordinates, self.padded(grid))
 
     def apply_on(
         self,

@@ -159,7 +159,8 @@ class GridOperator:
             for known, new in pairs
         ]
         # The period of the waves is a length in space, whatever the resolution.
-        periods = [known.step * (known.length + round(self.network.padding * known.length)) for known, _ in pairs]
+        lengths = self.network.padded(self.shape_of(self.grid))
+        periods = [known.step * length for (known, _), length in zip(pairs, lengths, strict=True)]
         padded = [max(round(period / new.step), new.length) for period, (_, new) in zip(periods, pairs, strict=True)]
         return self.network.hidden(params, inputs, coordinates, padded)
 

@@ -1,0 +1,114 @@
+"""Operators by the own-data route with its defaults: a Fourier neural operator beside a DeepONet, on test functions.
+
+    python benchmarks/operators.py DIRECTORY --runs RUNS                 all sets, both kinds; an hour and a half
+    python benchmarks/operators.py DIRECTORY --runs RUNS --only darcy16/fno burgers16/fno
+
+DIRECTORY holds darcy16_train.npz, darcy16_test.npz, darcy32_test.npz, burgers16_train.npz and burgers16_test.npz. The
+set `burgers` is that of the paper, 1,000 functions to train on and 1,000 to test, generated here. Every run is what a
+user types: `vihmc init`, `vihmc run`. A run that is there is not made again. Scores of each go into
+benchmarks/results/operators.json as soon as they are known.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+
+import vihmc
+from vihmc.paper.burgers import load_generated
+from vihmc.paper.settings import BurgersConfig
+
+RESULTS = Path(__file__).parent / "results" / "operators.json"
+ARRAYS = ("branch_in", "trunk_in", "solution")
+OTHER_GRIDS = {"darcy16": ("darcy32_test",)}
+SETTINGS = {"burgers": ('problem.function_coordinates=["x"]', 'problem.coordinates=["t", "x"]')}
+"""What the shape of the data leaves open: 101 sensors on a grid of 101 × 101 may lie along either coordinate."""
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--runs", type=Path, required=True, help="a folder for the runs")
+    cases = [f"{name}/{kind}" for name in ("darcy16", "burgers16", "burgers") for kind in ("fno", "deeponet")]
+    parser.add_argument("--only", nargs="+", choices=cases, default=cases, metavar="SET/KIND")
+    arguments = parser.parse_args()
+    jax.config.update("jax_enable_x64", True)
+    arguments.runs.mkdir(parents=True, exist_ok=True)
+    for case in arguments.only:
+        name, kind = case.split("/")
+        folder = make_burgers(arguments.runs) if name == "burgers" else arguments.directory
+        found = run(name, kind, folder, arguments.runs)
+        stored = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+        RESULTS.write_text(json.dumps(stored | {case: found}, indent=1, sort_keys=True) + "\n")
+        print(case, json.dumps(found, indent=1), flush=True)
+
+
+def run(name, kind, folder, runs):
+    """Fit and sample as a user would, then score the test functions."""
+    directory, settings = runs / f"{name}-{kind}", runs / f"{name}-{kind}.toml"
+    if not (directory / "summary.json").exists():
+        settings.unlink(missing_ok=True)
+        call("init", settings, "--data", folder / f"{name}_train.npz", "--kind", kind)
+        own = SETTINGS.get(name, ()) if kind == "fno" else ()
+        began = time.perf_counter()
+        call("run", settings, "--out", directory, *(part for setting in own for part in ("--set", setting)))
+        (runs / f"{name}-{kind}.seconds").write_text(str(time.perf_counter() - began))
+    result, summary = vihmc.load(directory), json.loads((directory / "summary.json").read_text())
+    found = {
+        "num_params": summary["num_params"],
+        "num_sampled": summary["num_selected"],
+        "seconds": round(float((runs / f"{name}-{kind}.seconds").read_text())),
+        "verdict": summary["verdict"]["level"],
+        "rhat_max": summary["diagnostics"]["rhat_max"],
+        "test": {},
+    }
+    for test in (f"{name}_test", *(OTHER_GRIDS.get(name, ()) if kind == "fno" else ())):
+        found["test"][test] = score(result, folder / f"{test}.npz", is_other_grid=test != f"{name}_test")
+    return found
+
+
+def score(result, file, *, is_other_grid):
+    """Scores of the pooled predictions, and the correlation over functions between spread and error."""
+    with np.load(file) as arrays:
+        functions, locations, fields = (arrays[name] for name in ARRAYS)
+    fields = fields.reshape(len(functions), -1)
+    found = result.predict(functions, truth=fields, **({"locations": locations} if is_other_grid else {}))
+    scores = vihmc.scores(found, fields)
+    errors, spreads = (np.sqrt(np.mean(values**2, axis=1)) for values in (found.mean - fields, found.epistemic_std))
+    norms = np.sqrt(np.mean(fields**2, axis=1))
+    return {
+        "relative_l2": float(np.mean(errors / norms)),
+        "rmse": float(scores.rmse),
+        "crps": float(scores.crps),
+        "log_predictive_density": float(scores.log_predictive_density),
+        "coverage": {level: float(share) for level, share in scores.coverage.items()},
+        "correlation_of_spread_and_error": float(np.corrcoef(errors, spreads)[0, 1]),
+    }
+
+
+def make_burgers(runs):
+    """The functions of the paper's problem, as files."""
+    folder, config = runs / "data", BurgersConfig()
+    if not (folder / "burgers_test.npz").exists():
+        folder.mkdir(exist_ok=True)
+        data = load_generated(config)
+        for part, rows in (("train", slice(0, config.num_training)), ("test", slice(config.num_training, None))):
+            arrays = zip(ARRAYS, (data.functions[rows], data.locations, data.fields[rows]), strict=True)
+            np.savez(folder / f"burgers_{part}.npz", **dict(arrays))
+    return folder
+
+
+def call(*words):
+    """Run a command of vihmc, and stop if it fails. A verdict of "do not trust" is no failure."""
+    code = subprocess.run([sys.executable, "-m", "vihmc", *map(str, words)], check=False).returncode
+    if code:
+        raise SystemExit(f"vihmc {words[0]} ended with code {code}.")
+
+
+if __name__ == "__main__":
+    main()
