@@ -4,14 +4,8 @@ Statistical tests compare with closed forms by z-scores at fixed seeds; |z| < 5 
 number for a correct program, so a suite of some thousand numbers fails by chance less than once in a thousand seeds.
 """
 
-import os
 import sys
 from dataclasses import dataclass
-from pathlib import Path
-
-# Compilation is most of the time of the suite: what one process has compiled the other reads, and so does the next run.
-os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache" / "compiled"))
-os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
 
 import jax
 import numpy as np
