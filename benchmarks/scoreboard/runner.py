@@ -60,8 +60,8 @@ def run_one(run: Run, *, results: Path, data: Path, budget: float, share: float)
     given = run._asdict() | {"data": data, "out": run.file(results), "share": share, "began": time.time()}
     words = [word for name, value in given.items() for word in (f"--{name}", str(value))]
     path = os.pathsep.join([str(BENCHMARKS), os.environ.get("PYTHONPATH", "")])
-    # Compilation is part of the time, so nobody finds compiled programs of an earlier run; at toy size they may.
-    environment = {name: value for name, value in os.environ.items() if name != COMPILED or share < 1}
+    # Compilation is part of the time, so nobody finds compiled programs of an earlier run.
+    environment = {name: value for name, value in os.environ.items() if name != COMPILED}
     started = subprocess.Popen(
         [sys.executable, "-W", "ignore", "-m", "scoreboard.one", *words],
         env=environment | {"PYTHONPATH": path},

@@ -29,11 +29,13 @@ def fields(result: RunResult) -> Figure:
             axes.plot(positions, method.functions[:SAMPLES, row].T, color=BLUE, alpha=0.3, linewidth=0.7)
             axes.plot([], [], color=BLUE, alpha=0.6, linewidth=1, label="posterior draws")
             lines = {"linewidth": 1.6, "color": GREEN, "linestyle": ":"}
-            axes.plot(positions, truth[index, initial], **lines, label=f"initial field ({at_start})")
+            axes.plot(positions, truth[index, initial], **lines, label=f"truth at {at_start}")
             axes.plot(
                 positions, method.prediction.mean[index, final], color="black", linewidth=1.8, label="posterior mean"
             )
-            axes.plot(positions, truth[index, final], color=RED, linestyle="--", linewidth=1.6, label="truth")
+            axes.plot(
+                positions, truth[index, final], color=RED, linestyle="--", linewidth=1.6, label=f"truth at {at_end}"
+            )
             axes.set_title(f"{result.title(name)} ({title}): error {_error(method, truth, index):.1%}", fontsize=10)
         rows[0].set_ylabel(f"{output_name(result.problem)} at {at_end}")
     for axes in grid[-1]:
