@@ -1,6 +1,7 @@
 """The house rules that a machine can check: a dozen rooms, and imports that go down only."""
 
 import ast
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import vihmc
+from vihmc.devices import count_cores
 
 PACKAGE = Path(vihmc.__file__).parent
 
@@ -119,6 +121,23 @@ def test_few_rooms_are_at_the_top():
 def test_importing_the_package_loads_and_configures_nothing():
     code = "import vihmc, sys; assert 'jax' not in sys.modules and 'torch' not in sys.modules; print(vihmc.__version__)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout.strip()
+
+
+@pytest.mark.parametrize(
+    ("before", "flags", "expected"),
+    [
+        ("", "", count_cores()),
+        ("jax.random.key(0)", "", 1),
+        ("jax.config.update('jax_num_cpu_devices', 3)", "", 3),
+        ("", "--xla_force_host_platform_device_count=3", 3),
+    ],
+    ids=["nothing said", "JAX has started", "told", "told by a flag"],
+)
+def test_the_first_use_makes_a_device_of_every_core_unless_told(before, flags, expected):
+    code = "; ".join(["import jax, vihmc", *filter(None, [before]), "vihmc.MLP", "print(jax.device_count())"])
+    words, environment = [sys.executable, "-c", code], os.environ | {"XLA_FLAGS": flags}
+    found = subprocess.run(words, env=environment, capture_output=True, check=True, text=True)
+    assert int(found.stdout) == expected
 
 
 def test_every_public_name_is_there():

@@ -2,7 +2,8 @@
 
 The stages are packages, each usable alone: :mod:`vihmc.fit`, :mod:`vihmc.selection`, :mod:`vihmc.samplers`,
 :mod:`vihmc.predict`, :mod:`vihmc.diagnostics`. :func:`infer` joins them.
-Names are loaded when they are first used: importing the package computes and configures nothing.
+Names are loaded when they are first used: importing the package computes and configures nothing. The first use makes a
+device of every core for the chains, if JAX has not started and was not told how many devices it has.
 """
 
 from importlib import import_module
@@ -123,6 +124,7 @@ def __getattr__(name: str) -> Any:
         return import_module(f"vihmc.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'vihmc' has no attribute '{name}'")
+    import_module("vihmc.devices").use_cores_unless_told()
     return getattr(import_module(f"vihmc.{_HOMES[name]}"), name)
 
 

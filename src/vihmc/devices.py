@@ -1,8 +1,8 @@
 """The cores and the memory of the machine, and the processes of a run that has several, here or on other machines.
 
-XLA sees a processor as one device, and loops as small as a step through a narrow network keep one core busy. The
-command makes a device of every core before JAX starts, and the chains are distributed over them; they meet only where
-the warm-up averages over all chains.
+XLA sees a processor as one device, and loops as small as a step through a narrow network keep one core busy. Before
+JAX starts a device is made of every core, and the chains are distributed over them; they meet only where the warm-up
+averages over all chains.
 
 Of several processes each has its own devices, and one mesh is over the devices of all. Every process runs the same
 program (JAX calls that multi-controller): it begins the same computations in the same order, and has its share of the
@@ -31,6 +31,13 @@ def use_cores(num_cores: int | None = None) -> None:
     """Make a device of every core, or of so many of them; of no effect once JAX has started."""
     with suppress(RuntimeError):
         jax.config.update("jax_num_cpu_devices", num_cores or count_cores())
+
+
+def use_cores_unless_told() -> None:
+    """Make a device of every core, unless JAX has been told how many devices it has."""
+    told = jax.config.values["jax_num_cpu_devices"] > 0
+    if not told and "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
+        use_cores()
 
 
 def count_cores() -> int:
