@@ -6,6 +6,7 @@ number for a correct program, so a suite of some thousand numbers fails by chanc
 
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -16,6 +17,9 @@ from vihmc.cli.app import main
 from vihmc.posterior.density import Posterior
 
 Z_LIMIT = 5.0
+MANY_MAPS = 10_000
+"""Memory maps of a process from which on compiled programs are dropped. Linux allows 65,530, a program has three and
+more, and the compiler ends the process when it gets none."""
 
 
 def pytest_collection_modifyitems(items):
@@ -23,6 +27,15 @@ def pytest_collection_modifyitems(items):
     for name in ("UntrustedWarning", "DataWarning"):
         for item in items:
             item.add_marker(pytest.mark.filterwarnings(f"ignore::vihmc.errors.{name}"))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_compiled_programs():
+    """Drop what a file of tests has compiled, before there is too much of it."""
+    yield
+    maps = Path("/proc/self/maps")
+    if maps.exists() and len(maps.read_bytes().splitlines()) > MANY_MAPS:
+        jax.clear_caches()
 
 
 @pytest.fixture(params=["float32", "float64"])
