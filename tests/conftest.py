@@ -17,7 +17,7 @@ from vihmc.cli.app import main
 from vihmc.posterior.density import Posterior
 
 Z_LIMIT = 5.0
-MANY_MAPS = 10_000
+MANY_MAPS = 20_000
 """Memory maps of a process from which on compiled programs are dropped. Linux allows 65,530, a program has three and
 more, and the compiler ends the process when it gets none."""
 
@@ -29,12 +29,11 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.filterwarnings(f"ignore::vihmc.errors.{name}"))
 
 
-@pytest.fixture(autouse=True, scope="module")
+@pytest.fixture(autouse=True)
 def few_compiled_programs():
-    """Drop what a file of tests has compiled, before there is too much of it."""
-    yield
+    """Drop what earlier tests have compiled, before there is too much of it."""
     maps = Path("/proc/self/maps")
-    if maps.exists() and len(maps.read_bytes().splitlines()) > MANY_MAPS:
+    if maps.exists() and maps.read_bytes().count(b"\n") > MANY_MAPS:
         jax.clear_caches()
 
 
