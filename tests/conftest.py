@@ -6,7 +6,6 @@ number for a correct program, so a suite of some thousand numbers fails by chanc
 
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 import jax
 import numpy as np
@@ -14,12 +13,10 @@ import pytest
 
 from linear import linear_apply
 from vihmc.cli.app import main
+from vihmc.devices import drop_programs_if_many
 from vihmc.posterior.density import Posterior
 
 Z_LIMIT = 5.0
-MANY_MAPS = 20_000
-"""Memory maps of a process from which on compiled programs are dropped. Linux allows 65,530, a program has three and
-more, and the compiler ends the process when it gets none."""
 
 
 def pytest_collection_modifyitems(items):
@@ -31,10 +28,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(autouse=True)
 def few_compiled_programs():
-    """Drop what earlier tests have compiled, before there is too much of it."""
-    maps = Path("/proc/self/maps")
-    if maps.exists() and maps.read_bytes().count(b"\n") > MANY_MAPS:
-        jax.clear_caches()
+    drop_programs_if_many()
 
 
 @pytest.fixture(params=["float32", "float64"])

@@ -4,10 +4,11 @@ import math
 import re
 from importlib.metadata import version
 
+import jax
 import pytest
 
 from vihmc.cli import doctor, self_test
-from vihmc.devices import Memory, count_cores, machine_memory
+from vihmc.devices import Memory, count_cores, drop_programs_if_many, machine_memory
 from vihmc.posterior.density import Posterior
 
 
@@ -98,3 +99,17 @@ def test_a_directory_in_which_nothing_can_be_written(command, tmp_path, monkeypa
     assert code == 1
     assert "PROBLEM. Change to a directory in which you may write" in out
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize(("count", "is_dropped"), [(30, False), (40, True)])
+def test_compiled_programs_are_dropped_before_memory_maps_run_out(tmp_path, count, is_dropped):
+    maps, limit = tmp_path / "maps", tmp_path / "max_map_count"
+    double = jax.jit(lambda x: 2 * x)
+    double(1.0)
+    drop_programs_if_many(maps, limit)
+    assert double._cache_size() == 1, "no such files: not Linux"
+    maps.write_text(count * "a line\n")
+    limit.write_text("100\n")
+    drop_programs_if_many(maps, limit)
+    assert double._cache_size() == (0 if is_dropped else 1)
+    assert double(2.0) == 4.0

@@ -25,6 +25,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, Sharding
 from jaxtyping import Array, Float
 
 _AXIS = "chains"
+_SHARE_OF_MAPS = 1 / 3
 
 
 def use_cores(num_cores: int | None = None) -> None:
@@ -188,6 +189,19 @@ def _silent_libraries() -> Iterator[None]:
             os.dup2(copy, number)
             os.close(copy)
         os.close(nowhere)
+
+
+def drop_programs_if_many(
+    maps: Path = Path("/proc/self/maps"), limit: Path = Path("/proc/sys/vm/max_map_count")
+) -> None:
+    """Drop what JAX has compiled if this process has used much of the memory maps that Linux allows it.
+
+    A compiled program holds three and more, an inference with new shapes some hundreds. When there are none left, the
+    compiler does not raise an error: it ends the process. What is needed again is compiled again.
+    """
+    with suppress(OSError, ValueError):
+        if maps.read_bytes().count(b"\n") > _SHARE_OF_MAPS * int(limit.read_text(encoding="utf-8")):
+            jax.clear_caches()
 
 
 class Memory(NamedTuple):

@@ -15,6 +15,7 @@ from vihmc.config.method import SelectionConfig
 from vihmc.data import Problem
 from vihmc.data.input_file import read_inputs
 from vihmc.data.problem import Folds
+from vihmc.devices import drop_programs_if_many
 from vihmc.diagnostics.conformal.calibrate import Calibration
 from vihmc.diagnostics.watch import PredictionWatch
 from vihmc.fit.linearised import draw_linearised
@@ -127,6 +128,7 @@ def run_problem(
         fitted: The first stage of an earlier run, to be reused.
         journal: Stores what has been done, and returns what was done before an interruption.
     """
+    drop_programs_if_many()
     observer, journal = observer or Observer(), journal or Journal()
     folds = check_run(problem, config)
     key = jax.random.key(config.seed)

@@ -13,6 +13,7 @@ import xarray as xr
 from jaxtyping import Array
 
 from vihmc.data import Problem
+from vihmc.devices import drop_programs_if_many
 from vihmc.errors import InputError
 from vihmc.fit.result import FitResult
 from vihmc.pipeline import Fitted, Inference, infer, mean_frozen_share
@@ -261,6 +262,7 @@ def run_in_memory(
     problem: Problem, config: RunConfig, *, observer: Any = None, journal: MemoryJournal | None = None, **given: Any
 ) -> FreshRun:
     """Run the method on a problem, or go on from what a journal remembers; `given` are arguments of the method."""
+    drop_programs_if_many()
     journal = MemoryJournal() if journal is None else journal
     given = given_to(problem, config) | {"watched": lambda space: find_probe(problem, space)[:2]} | given
     found = infer(problem.posterior, config, **given, observer=observer, journal=journal)
