@@ -266,8 +266,8 @@ def run_at_toy_size(peer, name, data, tmp_path):
     """Run a peer in its own process with a hundredth of the work and less; return what is stored."""
     (run,) = runner.order([name], [0], [peer], [0])
     results = tmp_path / "results"
-    assert runner.run_all([run], results=results, data=data, budget=60, share=0.005) == 1
-    assert runner.run_all([run], results=results, data=data, budget=60, share=0.005) == 0, "stored runs are skipped"
+    assert runner.run_all([run], results=results, data=data, budget=240, share=0.005) == 1
+    assert runner.run_all([run], results=results, data=data, budget=240, share=0.005) == 0, "stored runs are skipped"
     found = json.loads(run.file(results).read_text(encoding="utf-8"))
     assert "error" not in found, found
     assert np.isfinite(found["crps"])

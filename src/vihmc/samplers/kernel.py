@@ -6,10 +6,10 @@ anything again.
 """
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
+from jax.sharding import NamedSharding
 from jaxtyping import Array
 
 from vihmc.types import Key, LogDensity
@@ -44,24 +44,28 @@ class Kernel(NamedTuple):
     Attributes:
         init: ``init(position, logdensity_fn)`` gives the state of a chain; it has `position` and `logdensity`.
         step: ``step(rng_key, state, logdensity_fn, tuning)`` gives the next state and a :class:`StepInfo`.
-        num_groups: In how many groups, one per device, chains step one after the other; None for all chains at once.
-            One after the other, the arrays of one chain stay in the cache of a core.
+        in_turn: Whether the chains of a device step one after the other, and not all at once: the arrays of one chain
+            stay in the cache of a core.
+        sharding: How chains lie on several devices, each of which steps its own; None for one device.
     """
 
     init: Callable[[Array, LogDensity], Any]
     step: Callable[[Key, Any, LogDensity, Tuning], tuple[Any, StepInfo]]
-    num_groups: int | None = None
+    in_turn: bool = False
+    sharding: NamedSharding | None = None
 
     def for_all_chains(self, function: Callable) -> Callable:
         """Map a function of one chain over all of them."""
-        if self.num_groups is None:
-            return jax.vmap(function)
-        in_turn = partial(jax.lax.map, lambda one: function(*one))
-        if self.num_groups == 1:
-            return lambda *stacked: in_turn(stacked)
 
-        def grouped(*stacked: Any) -> Any:
-            groups = jax.tree.map(lambda leaf: leaf.reshape(self.num_groups, -1, *leaf.shape[1:]), stacked)
-            return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), jax.vmap(in_turn)(groups))
+        def for_chains_of_device(*stacked: Any) -> Any:
+            if self.in_turn:
+                return jax.lax.map(lambda one: function(*one), stacked)
+            return jax.vmap(function)(*stacked)
 
-        return grouped
+        if self.sharding is None:
+            return for_chains_of_device
+        spec = self.sharding.spec
+        # The compiler is not asked to divide the work of all chains: it cannot where their networks have convolutions.
+        return jax.shard_map(
+            for_chains_of_device, mesh=self.sharding.mesh, in_specs=spec, out_specs=spec, check_vma=False
+        )

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
+from jax.sharding import NamedSharding
 from jaxtyping import Array, Float
 
 from vihmc.config.method import SamplerConfig
@@ -30,8 +31,8 @@ class SampleResult(NamedTuple):
 def build_kernel(config: SamplerConfig, starts: Float[Array, "chains dim"]) -> Kernel:
     """Return the configured kernel, for chains that are on as many devices as `starts`."""
     kernel = hmc() if config.kernel == "hmc" else nuts(config.max_integration_steps)
-    in_turn = config.chains_at_once != "all"
-    return kernel._replace(num_groups=len(starts.sharding.device_set) if in_turn else None)
+    sharding = starts.sharding if isinstance(starts.sharding, NamedSharding) else None
+    return kernel._replace(in_turn=config.chains_at_once != "all", sharding=sharding)
 
 
 def sample(
