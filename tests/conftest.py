@@ -16,6 +16,10 @@ from vihmc.cli.app import main
 from vihmc.devices import drop_programs_if_many
 from vihmc.posterior.density import Posterior
 
+# One device, on every machine: draws depend on their number. Tests of several start processes of their own.
+jax.config.update("jax_num_cpu_devices", 1)
+jax.devices()
+
 Z_LIMIT = 5.0
 
 
