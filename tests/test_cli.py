@@ -175,6 +175,7 @@ def test_a_file_changes_the_settings_of_its_problem(command, tmp_path):
     assert "`problem.name` must be in the .toml file" in err
 
 
+@pytest.mark.slow
 def test_one_chain_of_one_draw_still_ends_well(command):
     code, out, err = command("run", "sine_small", *QUICK, "--chains", 1, "--draws", 1, "--out", "one")
     assert (code, err) == (0, "")

@@ -129,6 +129,7 @@ def test_maps_that_are_not_perturbed_are_noticed(x64, few_data, monkeypatch, fau
     jax.clear_caches()
 
 
+@pytest.mark.slow
 def test_with_perturbed_maps_all_chains_together_are_the_posterior_whatever_is_selected(x64, linear_gaussian):
     q = mean_field_of(linear_gaussian)
     for selected in (SELECTED, np.array([4])):
@@ -179,6 +180,7 @@ def test_maps_one_after_the_other_are_those_in_a_batch_and_go_on(x64, linear_gau
     assert done == [3, 4]
 
 
+@pytest.mark.slow
 def test_a_stored_run_with_perturbed_maps(command):
     quick = ("--set", "vi.map_steps=300", "--set", "vi.num_steps=300", "--set", "hmc.num_warmup=100")
     perturbed = ("--set", "hmc.frozen=perturbed_map")

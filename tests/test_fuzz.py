@@ -270,6 +270,7 @@ KINDS = st.sampled_from(["cut", "flip", "empty", "json", "list", "noise", "remov
 WHERE = st.floats(0, 1)
 
 
+@pytest.mark.slow
 @settings(FUZZ, max_examples=70)
 @given(data=st.data(), kind=KINDS, where=WHERE)
 def test_damage_to_a_finished_run(tmp_path, finished, data, kind, where):

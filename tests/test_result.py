@@ -53,6 +53,7 @@ def assert_equal_predictions(one, other):
         np.testing.assert_array_equal(values, other.arrays()[name])
 
 
+@pytest.mark.slow
 def test_extended_draws_are_those_of_one_longer_run(result, saved):
     before = result.draws.array.copy()
     longer, extended = run(num_draws=35), result.extend(15, progress=False)

@@ -103,6 +103,7 @@ SLOW = (
     "scales integrated out, Fisher metric, chains with a budget",
     "vectorised chains, output layer integrated out",
     "adapted metric, with HMC on all parameters",
+    "NUTS",
 )
 
 

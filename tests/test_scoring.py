@@ -337,6 +337,7 @@ def write_table(path, names, *columns):
     np.savetxt(path, np.column_stack(columns), delimiter=",", header=names, comments="")
 
 
+@pytest.mark.slow
 def test_a_hopeless_run_is_told_so(command, tmp_path):
     rng = np.random.default_rng(0)
     inputs = rng.normal(size=(80, 2))
@@ -379,6 +380,7 @@ def test_a_hopeless_run_is_told_so(command, tmp_path):
     assert "All scales were given; none was learnt." in (tmp_path / "run" / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_a_run_on_classes(command, tmp_path):
     rng = np.random.default_rng(0)
     inputs = rng.normal(size=(90, 2))

@@ -229,6 +229,7 @@ def test_pooling_gives_all_fits_the_same_weight(x64, linear_gaussian):
     np.testing.assert_array_equal(pooled.chains.positions[0, [0, -1]], first.chains.positions[0, [0, -1]])
 
 
+@pytest.mark.slow
 def test_a_stored_run_of_several_fits(command):
     quick = ("--set", "vi.map_steps=300", "--set", "vi.num_steps=300", "--set", "hmc.num_warmup=100")
     several = ("--set", "num_fits=2", "--chains", "4", "--draws", "20")
@@ -255,6 +256,7 @@ def test_a_stored_run_of_several_fits(command):
     assert longer.verdict.level in Level
 
 
+@pytest.mark.slow
 def test_a_result_of_several_fits_is_saved_and_loaded(linear_gaussian, tmp_path):
     x, y = linear_gaussian.features.astype("float32"), linear_gaussian.targets[:, 0].astype("float32")
     model = MLP((5, 4, 1))

@@ -171,6 +171,7 @@ def test_a_column_named_like_a_statistic_is_renamed():
     np.testing.assert_array_equal(table["mean"], [0, 1])
 
 
+@pytest.mark.slow
 def test_a_stored_run_and_its_inference_agree_on_captured_variance(x64, tmp_path):
     config = build_config(
         load_preset("sine_large"), overrides=[*SHORT, "precision=float64", "selection.count=20", "seed=3"]
@@ -218,6 +219,7 @@ def test_draws_leave_as_netcdf(command, finished, tmp_path):
     ) == (2, True)
 
 
+@pytest.mark.slow
 def test_draws_are_added_to_a_finished_run(command, finished, tmp_path):
     assert command("extend", "run", "--draws", 15)[0] == 0
     options = [word.replace("num_draws=20", "num_draws=35") for word in OPTIONS]
