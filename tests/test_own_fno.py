@@ -20,6 +20,7 @@ from vihmc.models.regular_grid import GridOperator, RegularGrid
 from vihmc.posterior.layout import ParamLayout
 from vihmc.posterior.mean_field import MeanField
 from vihmc.posterior.subspace import Subspace
+from vihmc.samplers.fisher import mean_curvature
 from vihmc.selection.second_stage import select_parameters
 
 TINY = {"width": 4, "num_layers": 2, "most_modes": 2}
@@ -318,3 +319,30 @@ def test_a_run_on_a_grid_and_its_predictions_at_twice_the_resolution(tmp_path, p
     with np.load(tmp_path / "bands.npz") as bands, np.load(tmp_path / "out" / "predictions.npz") as stored:
         np.testing.assert_allclose(bands["mean"], stored["VI-HMC.mean"], rtol=1e-4, atol=1e-4)
         assert bands["total_std"].shape == (6, 256)
+
+
+@pytest.mark.parametrize("noise_groups", [None, "groups"])
+def test_the_curvature_of_the_output_layer_is_that_of_its_density(x64, tmp_path, noise_groups):
+    """Against second derivatives, with locations in any order, times as channels and a noise for each location."""
+    rng = np.random.default_rng(0)
+    locations = points([0.0, 1.0, 2.0], np.arange(8) / 8)[rng.permutation(24)]
+    functions, fields = rng.normal(size=(12, 8)), rng.normal(size=(12, 24))
+    np.savez(tmp_path / "data.npz", functions=functions, locations=locations, fields=fields, groups=np.arange(24))
+    arrays = {"functions": "functions", "locations": "locations", "fields": "fields"}
+    config = FNOConfig(
+        data_file=str(tmp_path / "data.npz"), noise_groups=noise_groups, model_dtype="float64", width=3, num_layers=1,
+        modes=(2,), **arrays,
+    )  # fmt: skip
+    posterior = build(config).posterior
+    theta = posterior.with_initial_scales(posterior.layout.ravel(posterior.model.init(jax.random.key(0))))
+    theta = theta.at[posterior.num_params :].add(jnp.asarray(rng.normal(size=posterior.num_scales)))
+    start = posterior.layout.offsets[posterior.layout.leaf_names.index("project.1.bias")]
+    chosen = np.sort(rng.choice(np.arange(start, posterior.num_params), 15, replace=False))
+    subspace = Subspace.of(np.append(chosen, np.arange(posterior.num_params, posterior.dim)), theta)
+    positions = np.stack([subspace.extract(theta)] * 2)
+    var = jnp.ones(subspace.num_selected)
+    found = mean_curvature(posterior, subspace, posterior.restrict(subspace), None, var, positions)[:15, :15]
+    exact = -jax.jacrev(jax.grad(posterior.restrict(subspace)))(jnp.asarray(positions[0]))[:15, :15]
+    np.testing.assert_allclose(found, exact, rtol=1e-8, atol=1e-8 * np.abs(exact).max())
+    below = Subspace.of(np.arange(start - 1, posterior.num_params), theta)
+    assert posterior.linear_curvature(below, theta) is None

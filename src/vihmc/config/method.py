@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, create_model, model_serializer, model_validator
 
-from vihmc.config.settings import Count, PositiveFloat, PositiveInt, Probability, Seconds, Settings, Share
+from vihmc.config.settings import Count, NonNegative, PositiveFloat, PositiveInt, Probability, Seconds, Settings, Share
 
 PAPER_THRESHOLD = 0.9
 SMALL_MODEL = 5000
@@ -32,10 +32,11 @@ class VIConfig(Settings):
     optimizer: Literal["adam", "muon"] = Field(
         "adam", description="Optimiser of the mean. Muon is much faster on deep networks."
     )
-    weight_decay: Annotated[float, Field(ge=0)] = Field(
+    weight_decay: NonNegative | Annotated[tuple[NonNegative, ...], Field(min_length=1)] = Field(
         0.0,
         description="Decoupled weight decay of the MAP: weights shrink by this times the learning rate at "
-        "every step, whatever their gradient. It holds back networks that would fit every function.",
+        "every step, whatever their gradient. It holds back networks that would fit every function. Of several "
+        "numbers every fit tries each, and keeps the one that predicts best what it leaves out.",
     )
     std_learning_rate: PositiveFloat | None = Field(
         None, description="Adam's learning rate for the std of q; `learning_rate` if not given."
@@ -54,6 +55,11 @@ class VIConfig(Settings):
         512, description="Monte Carlo samples of the ELBO that is reported at the end."
     )
     record_every: PositiveInt = Field(100, description="Steps between two records of the loss history.")
+
+    @property
+    def weight_decays(self) -> tuple[float, ...]:
+        """All that a fit tries."""
+        return self.weight_decay if isinstance(self.weight_decay, tuple) else (self.weight_decay,)
 
 
 class SelectionConfig(Settings):
@@ -308,4 +314,5 @@ class MethodConfig(Settings):
 
     def num_fit_steps(self, *, num_scales: int) -> int:
         """Steps of the first stage."""
-        return self.vi.map_steps + (0 if self.uses_laplace(num_scales=num_scales) else self.vi.num_steps)
+        of_mode = self.vi.map_steps * len(self.vi.weight_decays)
+        return of_mode + (0 if self.uses_laplace(num_scales=num_scales) else self.vi.num_steps)

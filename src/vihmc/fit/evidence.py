@@ -55,10 +55,10 @@ class Division(NamedTuple):
     held_out: Posterior | None
 
 
-def hold_out(posterior: Posterior, rng_key: Key) -> Division:
-    """Leave a share of the observations out of the fit, if there is a noise to learn and the model is large."""
-    is_large = posterior.num_params > _MAX_PARAMS and posterior.num_observations >= _LEAST_TO_DIVIDE
-    if not posterior.likelihood.num_scales or not is_large:
+def hold_out(posterior: Posterior, rng_key: Key, *, has_choice: bool = False) -> Division:
+    """Leave a share of the observations out of the fit, if a large model learns its noise, or a fit is to be chosen."""
+    learns_noise = bool(posterior.likelihood.num_scales) and posterior.num_params > _MAX_PARAMS
+    if not (learns_noise or has_choice) or posterior.num_observations < _LEAST_TO_DIVIDE:
         return Division(posterior, None)
     order = np.asarray(jax.random.permutation(rng_key, posterior.num_observations))
     count = round(_HELD_OUT_SHARE * len(order))
@@ -160,7 +160,4 @@ def with_spread_of_scales(posterior: Posterior, theta: Vector, *, kl_weight: flo
     stds = diagonal_std(posterior.given_scales(theta), weights, kl_weight=kl_weight)
     if not posterior.num_scales:
         return stds
-    of_noise = posterior.likelihood.scale_counts(posterior.targets, posterior.weights)
-    sizes = posterior.prior.sums(jnp.ones_like(weights)) if posterior.prior.num_scales else jnp.zeros(0)
-    counts = jnp.concatenate([of_noise, sizes])
-    return jnp.concatenate([stds, (2 * counts) ** -0.5]).astype(theta.dtype)
+    return jnp.concatenate([stds, (2 * posterior.scale_counts) ** -0.5]).astype(theta.dtype)

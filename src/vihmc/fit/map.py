@@ -1,6 +1,10 @@
 r"""The MAP estimate: a mode of the posterior, where a fit can start.
 
 .. math:: \max_\theta\ \log p(D \mid \theta) + \text{kl\_weight} \cdot \log p(\theta)
+
+Of a large network the prior is not all that holds it back: weights also decay (Loshchilov & Hutter 2019). How much they
+should depends on the data, so several rates can be tried; the one whose mode makes observations most probable that the
+fit leaves out is kept.
 """
 
 import math
@@ -36,8 +40,23 @@ class MapState(NamedTuple):
     theta: Array
     optimizer: optax.OptState
     num_steps: int
+    """Of all trials together."""
     records: np.ndarray
     """One row per record: steps, loss, learning rate, and errors on training and validation data."""
+    best: Array
+    """Where the best trial ended that has ended."""
+    best_records: np.ndarray
+    best_score: float
+
+
+_NO_RECORDS = np.zeros((0, 5))
+
+
+class Mode(NamedTuple):
+    """What the optimisation found, and what was recorded on the way."""
+
+    theta: Array
+    records: np.ndarray
 
 
 def maximum_a_posteriori(
@@ -49,7 +68,7 @@ def maximum_a_posteriori(
     errors: Callable[[Vector], tuple[Array, Array]] | None = None,
     on_record: Callable[[int, Array], None] | None = None,
     checkpoints: Checkpoints | None = None,
-) -> MapState:
+) -> Mode:
     """Optimise for `map_steps` steps of the configured optimiser with a cosine learning rate.
 
     Learnt scales are held while the weights move, and updated by the evidence every now and then.
@@ -63,29 +82,41 @@ def maximum_a_posteriori(
         on_record: Called with the number of steps done and the mean loss since the last call.
         checkpoints: Where to go on from.
     """
-    division = hold_out(posterior, jax.random.fold_in(rng_key, _STREAM_HELD_OUT))
+    rates = config.weight_decays
+    division = hold_out(posterior, jax.random.fold_in(rng_key, _STREAM_HELD_OUT), has_choice=len(rates) > 1)
+    # With nothing left out there is nothing to choose by.
+    num_trials = 1 if division.held_out is None else len(rates)
     # At the end of a chunk, whose ends are the same for every run.
     update_every = config.record_every * max(1, config.map_steps // (config.record_every * _NUM_UPDATES))
+    begin = (theta, for_mean(config, posterior.layout).init(theta))
 
     def advance(state: MapState) -> MapState:
-        count = min(config.record_every, config.map_steps - state.num_steps)
-        carry = (state.theta, state.optimizer)
-        (theta, optimizer), loss = optimise(config, carry, division.fitted, rng_key, state.num_steps, count)
-        num_steps = state.num_steps + count
-        check_loss(loss, num_steps, config)
-        if num_steps % update_every == 0 and num_steps >= _FIRST_UPDATE * config.map_steps:
-            theta = update_scales(division, theta, jax.random.fold_in(rng_key, num_steps))
+        trial, done = divmod(state.num_steps, config.map_steps)
+        count = min(config.record_every, config.map_steps - done)
+        carry, records = ((state.theta, state.optimizer), state.records) if done else (begin, _NO_RECORDS)
+        (theta, optimizer), loss = optimise(
+            config, carry, division.fitted, rng_key, done, count, weight_decay=jnp.asarray(rates[trial], theta_dtype)
+        )
+        done += count
+        check_loss(loss, done, config)
+        if done % update_every == 0 and done >= _FIRST_UPDATE * config.map_steps:
+            theta = update_scales(division, theta, jax.random.fold_in(rng_key, done))
         found = (math.nan, math.nan) if errors is None else errors(theta)
-        rate = config.learning_rate * float(jnp.asarray(_decay(config)(num_steps)))
-        record = np.array([[num_steps, float(loss), rate, *map(float, found)]])
+        rate = config.learning_rate * float(jnp.asarray(_decay(config)(done)))
+        records = np.concatenate([records, np.array([[done, float(loss), rate, *map(float, found)]])])
+        num_steps = state.num_steps + count
         if on_record is not None:
             on_record(num_steps, loss)
-        return MapState(theta, optimizer, num_steps, np.concatenate([state.records, record]))
+        best = (state.best, state.best_records, state.best_score)
+        if done == config.map_steps:
+            score = 0.0 if num_trials == 1 else float(_log_likelihood(division.held_out, theta))
+            best = (theta, records, score) if score > state.best_score or not trial else best
+        return MapState(theta, optimizer, num_steps, records, *best)
 
-    start = MapState(theta, for_mean(config, posterior.layout).init(theta), 0, np.zeros((0, 5)))
-    return run_loop(
-        checkpoints, "mode", start, is_done=lambda state: state.num_steps >= config.map_steps, advance=advance
-    )
+    theta_dtype, num_steps = theta.dtype, num_trials * config.map_steps
+    start = MapState(*begin, 0, _NO_RECORDS, theta, _NO_RECORDS, -math.inf)
+    end = run_loop(checkpoints, "mode", start, is_done=lambda state: state.num_steps >= num_steps, advance=advance)
+    return Mode(end.best, end.best_records)
 
 
 def start_of(posterior: Posterior, config: VIConfig, rng_key: Key, initial_mean: Vector | None) -> Float[Array, " dim"]:
@@ -134,6 +165,7 @@ def optimise(
     count: ArrayLike,
     *,
     prior_mean: Vector | None = None,
+    weight_decay: ArrayLike | None = None,
 ) -> tuple[tuple[Array, optax.OptState], Array]:
     """Take `count` steps, after `start` of them; return the new state and the mean loss on the way.
 
@@ -155,7 +187,7 @@ def optimise(
         direction, moments = optimizer.update(gradient, moments)
         rate = jnp.asarray(config.learning_rate * decay(start + offset), theta.dtype)
         weights = theta.at[posterior.num_params :].set(0)
-        decayed = theta - rate * config.weight_decay * weights if config.weight_decay else theta
+        decayed = theta if weight_decay is None else theta - rate * weight_decay * weights
         return decayed - rate * jnp.asarray(direction), moments, total + loss
 
     theta, moments, total = jax.lax.fori_loop(0, count, body, (*carry, jnp.zeros((), jnp.result_type(float))))

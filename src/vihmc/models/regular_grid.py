@@ -168,13 +168,15 @@ class GridOperator:
         self, params: Params, hidden: Float[Array, "n *grid_features"], grid: RegularGrid
     ) -> Float[Array, "n locations"]:
         """The output layer, and the way back from the grid to a list of locations."""
+        return self.field_mean + self.field_std * self.off_grid(self.network.project(params, hidden), grid)
+
+    def off_grid(self, outputs: Array, grid: RegularGrid) -> Array:
+        """Outputs of the network, (functions, points…, channels), as rows of locations."""
         others = [axis for axis in range(len(grid.shape)) if axis not in self.axes]
-        outputs = self.network.project(params, hidden)
         fields = outputs.reshape(-1, *self.shape_of(grid), *(grid.shape[axis] for axis in others))
         fields = jnp.moveaxis(fields, range(1, fields.ndim), [1 + axis for axis in (*self.axes, *others)])
-        rows = fields.reshape(len(hidden), -1)
-        rows = rows if grid.order is None else rows[:, np.asarray(grid.order)]
-        return self.field_mean + self.field_std * rows
+        rows = fields.reshape(len(outputs), -1)
+        return rows if grid.order is None else rows[:, np.asarray(grid.order)]
 
     def shape_of(self, grid: RegularGrid) -> tuple[int, ...]:
         """Points along the coordinates on which functions are sampled."""

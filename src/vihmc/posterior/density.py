@@ -318,6 +318,25 @@ class Posterior:
         check_shards("num_shards", self.num_observations, num_shards)
         return ShardedDensity(Partial(_shard_density, self, subspace), num_shards)
 
+    @property
+    def scale_counts(self) -> Float[Array, " scales"]:
+        """How many independent values every learnt scale is found from: observations, or weights."""
+        of_prior = self.prior.sums(jnp.ones(self.num_params)) if self.prior.num_scales else jnp.zeros(0)
+        return jnp.concatenate([self._noise_counts, of_prior])
+
+    @property
+    def _noise_counts(self) -> Float[Array, " scales"]:
+        return self.likelihood.scale_counts(self.targets, self.weights)
+
+    @property
+    def scales_are_cut(self) -> bool:
+        """Whether :meth:`restrict` keeps the scales as the fit found them, whatever the selected parameters are."""
+        return False
+
+    def linear_curvature(self, subspace: Subspace, theta: Vector) -> Float[Array, "selected selected"] | None:
+        """Gauss–Newton matrix of selected weights that predictions are linear in; None if it takes every derivative."""
+        return None
+
     def sum_squared_gradients(
         self, theta: Vector, inputs: Inputs, *, weights: Array | None = None, memory_mb: float = 256.0
     ) -> Vector:

@@ -134,13 +134,39 @@ class FieldPosterior(Posterior):
         """
         if num_shards is not None:
             raise InputError(f"`num_shards` must be left out for fields on a grid, got {num_shards}.")
-        start = self.layout.offsets[self.layout.leaf_names.index(_OUTPUT_LAYER)]
-        chosen = np.asarray(subspace.selected)
-        hidden = None
-        if chosen.min(initial=self.dim) >= start:
-            params = self.layout.unravel(subspace.center.astype(self.targets.dtype))
-            hidden = _hidden(self.model, params, self.inputs)
+        hidden = self._hidden_below(subspace, subspace.center)
         return Partial(_density_of_selected, self, subspace, hidden)
+
+    @property
+    def _noise_counts(self) -> Float[Array, " scales"]:
+        """The functions that the fit left out: errors at the locations of one function are not independent."""
+        count = max(1.0, _HELD_OUT_SHARE * self.num_observations)
+        return jnp.full(self.likelihood.num_scales, count, jnp.result_type(float))
+
+    @property
+    def scales_are_cut(self) -> bool:
+        """Yes, see :meth:`restrict`."""
+        return True
+
+    def linear_curvature(self, subspace: Subspace, theta: Vector) -> Float[Array, "selected selected"] | None:
+        """Of the output layer: products of what it multiplies, channel by channel."""
+        hidden = self._hidden_below(subspace, theta)
+        if hidden is None:
+            return None
+        num_channels, chosen = self.model.network.num_outputs, np.asarray(subspace.selected)
+        grams = _grams_of_channels(self, hidden, self.precision(theta, self.inputs))
+        # Biases of all channels come first, then a row of weights of all channels for every feature.
+        place = chosen - self.layout.offsets[self.layout.leaf_names.index(_OUTPUT_LAYER)]
+        feature, channel = np.divmod(np.where(chosen < self.num_params, place, 0), num_channels)
+        is_same = (channel[:, None] == channel) & np.logical_and.outer(*[chosen < self.num_params] * 2)
+        return jnp.where(is_same, grams[channel[:, None], feature[:, None], feature], 0)
+
+    def _hidden_below(self, subspace: Subspace, theta: Vector) -> Array | None:
+        """What the output layer multiplies, if all selected weights are in that layer."""
+        start = self.layout.offsets[self.layout.leaf_names.index(_OUTPUT_LAYER)]
+        if np.asarray(subspace.selected).min(initial=self.dim) < start:
+            return None
+        return _hidden(self.model, self.layout.unravel(theta.astype(self.targets.dtype)), self.inputs)
 
     def row_wise(self, subspace: Subspace, inputs: Inputs, *, locations: Array | None = None) -> RowWise:
         """The fields of some functions at a time, at all locations of their grid or at some of them."""
@@ -204,6 +230,27 @@ def _hidden(model: GridOperator, params: Params, functions: Array) -> Array:
     return model.hidden(params, functions)
 
 
+@jax.jit
+def _grams_of_channels(
+    posterior: FieldPosterior, hidden: Array, precision: Float[Array, "functions locations"]
+) -> Float[Array, "channels features features"]:
+    """Sums over functions and points of products of two features, times the precision of the output there.
+
+    The first feature is one, for the bias.
+    """
+    model, num_channels = posterior.model, posterior.model.network.num_outputs
+    grid = model.grid_of(posterior.inputs.shape[1])
+    (numbers,) = model.off_grid(jnp.arange(grid.size).reshape(1, -1, num_channels), grid)
+    on_grid = jnp.zeros_like(precision).at[:, numbers].set(precision).reshape(-1, num_channels)
+    features = hidden.reshape(-1, hidden.shape[-1]).astype(jnp.result_type(float))
+    features = jnp.concatenate([jnp.ones_like(features[:, :1]), features], axis=1)
+
+    def gram(weights: Array) -> Array:
+        return (features * weights[:, None]).T @ features
+
+    return model.field_std**2 * jax.lax.map(gram, on_grid.astype(features.dtype).T)
+
+
 def _density_of_selected(
     posterior: FieldPosterior, subspace: Subspace, hidden: Array | None, position: Float[Array, " selected"]
 ) -> Array:
@@ -216,8 +263,7 @@ def _density_of_selected(
         params = posterior.layout.unravel(held.astype(posterior.targets.dtype))
         outputs = posterior.model.project(params, hidden, posterior.model.grid_of(posterior.inputs.shape[1]))
     found = posterior.log_prior(held) + posterior.log_likelihood_of_outputs(held, outputs, posterior.targets)
-    counts = jnp.full(posterior.num_scales, max(1.0, _HELD_OUT_SHARE * posterior.num_observations))
-    return found - jnp.sum(counts * (theta - held)[count:] ** 2)
+    return found - jnp.sum(posterior.scale_counts * (theta - held)[count:] ** 2)
 
 
 def _at_some(

@@ -112,9 +112,9 @@ def _probe_squares(
 
         def add_chunk(total: Array, chunk: tuple) -> tuple[Array, None]:
             (x, weight), chunk_index = chunk
-            shape = jax.eval_shape(predict_fn, mean, x).shape
-            signs = jax.random.rademacher(jax.random.fold_in(key, chunk_index), shape, mean.dtype)
-            signs = signs * weight.reshape(-1, *[1] * (len(shape) - 1))
+            outputs = jax.eval_shape(predict_fn, mean, x)
+            signs = jax.random.rademacher(jax.random.fold_in(key, chunk_index), outputs.shape, outputs.dtype)
+            signs = signs * weight.reshape(-1, *[1] * (outputs.ndim - 1)).astype(outputs.dtype)
             return total + jax.vjp(lambda theta: predict_fn(theta, x), mean)[1](signs)[0], None
 
         total, _ = jax.lax.scan(add_chunk, jnp.zeros_like(mean), (chunks, jnp.arange(num_chunks)))

@@ -46,12 +46,17 @@ def mean_curvature(
     """
     num_values = posterior.targets.size
     is_dense = positions.shape[1] <= min(_MAX_DENSE, max(_SMALL, _DIMS_PER_VALUE * num_values))
-    total = 0.0
-    for position in jnp.asarray(positions):
-        typical = position if integrated is None else integrated.typical(joint, position)
-        total = total + _curvature_at(posterior, subspace, subspace.embed(typical), is_dense=is_dense)
+    first = subspace.embed(jnp.asarray(positions[0]))
+    linear = posterior.linear_curvature(subspace, first) if is_dense else None
+    if linear is not None:
+        mean = np.array(linear + jnp.diag(_of_prior(posterior, subspace, first)), np.float64)
+    else:
+        total = 0.0
+        for position in jnp.asarray(positions):
+            typical = position if integrated is None else integrated.typical(joint, position)
+            total = total + _curvature_at(posterior, subspace, subspace.embed(typical), is_dense=is_dense)
+        mean = np.asarray(total, np.float64) / len(positions)
     weights = np.asarray(subspace.selected) < posterior.num_params
-    mean = np.asarray(total, np.float64) / len(positions)
     diagonal = np.diagonal(mean) if mean.ndim == 2 else mean
     filled = np.where(weights, diagonal, 1 / np.asarray(scale_var, np.float64))
     if mean.ndim == 2:
@@ -62,8 +67,7 @@ def mean_curvature(
 
 
 def _curvature_at(posterior: Posterior, subspace: Subspace, theta: Array, *, is_dense: bool) -> Array:
-    known, count = posterior.given_scales(theta), posterior.num_params
-    prior = jnp.zeros(theta.size).at[:count].set(1 / known.prior_std**2)[subspace.selected]
+    prior = _of_prior(posterior, subspace, theta)
     rows = data_rows(posterior, theta, jnp.ones_like(theta), max_rows=posterior.targets.size) if is_dense else None
     if rows is not None:
         selected = rows.values[:, subspace.selected]
@@ -72,3 +76,9 @@ def _curvature_at(posterior: Posterior, subspace: Subspace, theta: Array, *, is_
     weights = precision if posterior.weights is None else posterior.weights * precision
     squares = posterior.sum_squared_gradients(theta, posterior.inputs, weights=weights)
     return squares[subspace.selected] + prior
+
+
+def _of_prior(posterior: Posterior, subspace: Subspace, theta: Array) -> Array:
+    """Precision of the prior of selected weights; zero for scales."""
+    known, count = posterior.given_scales(theta), posterior.num_params
+    return jnp.zeros(theta.size).at[:count].set(1 / known.prior_std**2)[subspace.selected]

@@ -95,8 +95,8 @@ class Target:
             log_density = _restrict(posterior, space, config) if marginal is None else marginal.log_density()
         to_position, complete, curvature = None, None if marginal is None else marginal.complete, None
         if config.metric == "fisher":
-            integrated = None
-            if marginal is None and frozen is None and not isinstance(log_density, VectorisedDensity | ShardedDensity):
+            integrated, is_plain = None, not isinstance(log_density, VectorisedDensity | ShardedDensity)
+            if marginal is None and frozen is None and is_plain and not posterior.scales_are_cut:
                 integrated = IntegratedScales.of(posterior, space, space.extract(q.mean).astype(dtype))
             joint = log_density
             if integrated is not None:
