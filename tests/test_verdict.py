@@ -87,6 +87,11 @@ def test_a_good_run_is_trusted_and_its_slowest_prediction_named():
             "2047",
         ),
         (
+            {"rhat": [1, 1.2, 1]},
+            Level.DO_NOT,
+            "Increase hmc.num_warmup from 1000 to 2000. Increase hmc.num_draws from 1000 to 2000",
+        ),
+        (
             {"rhat": [1, 1.2, 1], "ess_bulk": [500, 40, 500]},
             Level.DO_NOT,
             "the chains have not mixed. Increase hmc.num_warmup from 1000 to 2000. Increase hmc.num_draws from 1000 to "

@@ -291,7 +291,8 @@ def _find_too_few_draws(evidence: Evidence, settings: Settings) -> Finding | Non
     rhat, bulk, tail = (values[varies] for values in (convergence.rhat, convergence.ess_bulk, convergence.ess_tail))
     if not varies.any() or (rhat.max() <= RHAT_LIMIT and min(bulk.min(), tail.min()) >= ESS_LIMIT):
         return None
-    more = settings.more_draws(max(ESS_LIMIT / min(bulk.min(), tail.min()), 1.0))
+    least = 2.0 if rhat.max() > RHAT_LIMIT else 1.0
+    more = settings.more_draws(max(ESS_LIMIT / min(bulk.min(), tail.min()), least))
     slow = _slow_predictions(evidence)
     if len(slow) <= EXCEPTIONS_LIMIT * np.count_nonzero(varies):
         named = [f"{evidence.places[place]} (R-hat {convergence.rhat[place]:.2f}, "
