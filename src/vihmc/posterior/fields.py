@@ -11,8 +11,7 @@ sampled as finely.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,10 +25,11 @@ from vihmc.posterior.checks import Validation, as_finite, check_lengths
 from vihmc.posterior.density import Posterior, RowWise
 from vihmc.posterior.layout import ParamLayout
 from vihmc.posterior.likelihoods import Gaussian, Likelihood
+from vihmc.posterior.normal import LOG_2PI
 from vihmc.posterior.priors import Prior
 from vihmc.posterior.squared_gradients import estimate_squared_gradients
 from vihmc.posterior.subspace import Subspace
-from vihmc.types import Inputs, Params, PredictFn, Vector, register_pytree
+from vihmc.types import Inputs, PredictFn, Vector, register_pytree
 
 _FUNCTIONS_TO_SCORE = 32
 _NUM_PROBES = 64
@@ -130,12 +130,11 @@ class FieldPosterior(Posterior):
 
         Training residuals of a network that can fit the fields say nothing about its error at new functions, so the
         selected weights do not inform the noise: it keeps the distribution that the fit gave it (a cut, Plummer 2015).
-        If the output layer alone is selected, everything before it is computed once.
+        If weights of the output layer alone are selected, the density is a quadratic form, which is computed once.
         """
         if num_shards is not None:
             raise InputError(f"`num_shards` must be left out for fields on a grid, got {num_shards}.")
-        hidden = self._hidden_below(subspace, subspace.center)
-        return Partial(_density_of_selected, self, subspace, hidden)
+        return Partial(_density_of_selected, self, subspace, self._sums_below(subspace, subspace.center))
 
     @property
     def _noise_counts(self) -> Float[Array, " scales"]:
@@ -150,23 +149,28 @@ class FieldPosterior(Posterior):
 
     def linear_curvature(self, subspace: Subspace, theta: Vector) -> Float[Array, "selected selected"] | None:
         """Of the output layer: products of what it multiplies, channel by channel."""
-        hidden = self._hidden_below(subspace, theta)
-        if hidden is None:
+        sums = self._sums_below(subspace, theta)
+        if sums is None:
             return None
-        num_channels, chosen = self.model.network.num_outputs, np.asarray(subspace.selected)
-        grams = _grams_of_channels(self, hidden, self.precision(theta, self.inputs))
-        # Biases of all channels come first, then a row of weights of all channels for every feature.
-        place = chosen - self.layout.offsets[self.layout.leaf_names.index(_OUTPUT_LAYER)]
-        feature, channel = np.divmod(np.where(chosen < self.num_params, place, 0), num_channels)
-        is_same = (channel[:, None] == channel) & np.logical_and.outer(*[chosen < self.num_params] * 2)
-        return jnp.where(is_same, grams[channel[:, None], feature[:, None], feature], 0)
+        chosen = np.asarray(subspace.selected)
+        is_weight = chosen < self.num_params
+        feature, channel = np.divmod(np.where(is_weight, chosen - self._output_start, 0), self._num_channels)
+        is_same = (channel[:, None] == channel) & np.logical_and.outer(is_weight, is_weight)
+        return jnp.where(is_same, sums.quadratic[channel[:, None], feature[:, None], feature], 0)
 
-    def _hidden_below(self, subspace: Subspace, theta: Vector) -> Array | None:
-        """What the output layer multiplies, if all selected weights are in that layer."""
-        start = self.layout.offsets[self.layout.leaf_names.index(_OUTPUT_LAYER)]
-        if np.asarray(subspace.selected).min(initial=self.dim) < start:
-            return None
-        return _hidden(self.model, self.layout.unravel(theta.astype(self.targets.dtype)), self.inputs)
+    @property
+    def _output_start(self) -> int:
+        """Where the output layer begins: biases of all channels, then for every feature its weights of all channels."""
+        return self.layout.offsets[self.layout.leaf_names.index(_OUTPUT_LAYER)]
+
+    @property
+    def _num_channels(self) -> int:
+        return self.model.network.num_outputs
+
+    def _sums_below(self, subspace: Subspace, theta: Vector) -> "OutputSums | None":
+        """What the likelihood depends on the data by, if all selected weights are in the output layer."""
+        is_inside = np.asarray(subspace.selected).min(initial=self.dim) >= self._output_start
+        return _sum_of_output_layer(self, theta) if is_inside else None
 
     def row_wise(self, subspace: Subspace, inputs: Inputs, *, locations: Array | None = None) -> RowWise:
         """The fields of some functions at a time, at all locations of their grid or at some of them."""
@@ -225,44 +229,54 @@ register_pytree(
 )
 
 
-@partial(jax.jit, static_argnums=0)
-def _hidden(model: GridOperator, params: Params, functions: Array) -> Array:
-    return model.hidden(params, functions)
+class OutputSums(NamedTuple):
+    r"""The log likelihood as a function of the output layer W: :math:`c + \sum_k b_k^\top w_k - w_k^\top G_k w_k / 2`.
+
+    Channels come first; the first feature is one, for the bias.
+    """
+
+    constant: Float[Array, ""]
+    linear: Float[Array, "channels features"]
+    quadratic: Float[Array, "channels features features"]
 
 
 @jax.jit
-def _grams_of_channels(
-    posterior: FieldPosterior, hidden: Array, precision: Float[Array, "functions locations"]
-) -> Float[Array, "channels features features"]:
-    """Sums over functions and points of products of two features, times the precision of the output there.
-
-    The first feature is one, for the bias.
-    """
-    model, num_channels = posterior.model, posterior.model.network.num_outputs
+def _sum_of_output_layer(posterior: FieldPosterior, theta: Vector) -> OutputSums:
+    """One pass through the data, at the noise of `theta`. No gradient needs another."""
+    model, num_channels, wide = posterior.model, posterior._num_channels, jnp.result_type(float)
+    params = posterior.layout.unravel(theta.astype(posterior.targets.dtype))
+    hidden = model.hidden(params, posterior.inputs)
     grid = model.grid_of(posterior.inputs.shape[1])
     (numbers,) = model.off_grid(jnp.arange(grid.size).reshape(1, -1, num_channels), grid)
-    on_grid = jnp.zeros_like(precision).at[:, numbers].set(precision).reshape(-1, num_channels)
-    features = hidden.reshape(-1, hidden.shape[-1]).astype(jnp.result_type(float))
+    precision = posterior.precision(theta, posterior.inputs).astype(wide)
+    targets = posterior.targets.astype(wide) - model.field_mean
+
+    def on_grid(rows: Array) -> Float[Array, "channels points"]:
+        return jnp.zeros_like(rows).at[:, numbers].set(rows).reshape(-1, num_channels).T
+
+    features = hidden.reshape(-1, hidden.shape[-1]).astype(wide)
     features = jnp.concatenate([jnp.ones_like(features[:, :1]), features], axis=1)
-
-    def gram(weights: Array) -> Array:
-        return (features * weights[:, None]).T @ features
-
-    return model.field_std**2 * jax.lax.map(gram, on_grid.astype(features.dtype).T)
+    linear = model.field_std * on_grid(precision * targets) @ features
+    quadratic = jax.lax.map(lambda weights: (features * weights[:, None]).T @ features, on_grid(precision))
+    constant = 0.5 * jnp.sum(jnp.log(precision) - precision * targets**2 - LOG_2PI)
+    return OutputSums(constant, linear, model.field_std**2 * quadratic)
 
 
 def _density_of_selected(
-    posterior: FieldPosterior, subspace: Subspace, hidden: Array | None, position: Float[Array, " selected"]
+    posterior: FieldPosterior, subspace: Subspace, sums: OutputSums | None, position: Float[Array, " selected"]
 ) -> Array:
     """Prior and likelihood of the weights at the noise of the fit, and the distribution of the noise itself."""
     theta, count = subspace.embed(position), posterior.num_params
     held = theta.at[count:].set(subspace.center[count:].astype(theta.dtype))
-    if hidden is None:
-        outputs = posterior.predict(held, posterior.inputs)
+    if sums is None:
+        found = posterior.log_likelihood_of_outputs(
+            held, posterior.predict(held, posterior.inputs), posterior.targets
+        )  # fmt: skip
     else:
-        params = posterior.layout.unravel(held.astype(posterior.targets.dtype))
-        outputs = posterior.model.project(params, hidden, posterior.model.grid_of(posterior.inputs.shape[1]))
-    found = posterior.log_prior(held) + posterior.log_likelihood_of_outputs(held, outputs, posterior.targets)
+        layer = held[posterior._output_start : count].reshape(-1, posterior._num_channels).T
+        pulled = jnp.einsum("kij,kj->ki", sums.quadratic, layer)
+        found = sums.constant + jnp.sum((sums.linear - 0.5 * pulled) * layer)
+    found = found + posterior.log_prior(held)
     return found - jnp.sum(posterior.scale_counts * (theta - held)[count:] ** 2)
 
 
