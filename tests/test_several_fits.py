@@ -229,6 +229,18 @@ def test_pooling_gives_all_fits_the_same_weight(x64, linear_gaussian):
     np.testing.assert_array_equal(pooled.chains.positions[0, [0, -1]], first.chains.positions[0, [0, -1]])
 
 
+def test_pooled_draws_of_large_models_are_few(x64, linear_gaussian, monkeypatch):
+    found = infer(linear_gaussian.posterior, settings(2, 4))
+    every = found.sampled.chains.positions
+    monkeypatch.setattr("vihmc.samplers.third_stage._LEAST_POOLED", 4)
+    monkeypatch.setattr("vihmc.samplers.third_stage._POOLED_VALUES", 4 * 5 * 7)
+    pooled = type(found.sampled).pool(found.sampled_per_fit)
+    assert pooled.chains.positions.shape == (4, 7, 5)
+    assert pooled.all_chains is pooled.chains, "where no chain was dropped, draws are held once"
+    np.testing.assert_array_equal(pooled.chains.positions[:, [0, -1]], every[:, [0, -1]])
+    assert pooled.chains.num_draws == every.shape[1]
+
+
 @pytest.mark.slow
 def test_a_stored_run_of_several_fits(command):
     quick = ("--set", "vi.map_steps=300", "--set", "vi.num_steps=300", "--set", "hmc.num_warmup=100")

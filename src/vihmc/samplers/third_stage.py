@@ -23,6 +23,9 @@ from vihmc.types import Key
 
 _OPERATIONS_AT_A_TIME = 2e10
 _TYPICAL_STEPS = 1023
+_POOLED_VALUES = 5e8
+"""Numbers that the pooled draws of several fits may have, at least `_LEAST_POOLED` draws of every chain."""
+_LEAST_POOLED = 50
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,17 +80,22 @@ class Sampled:
         """The chains of several fits side by side, with draws of all parameters; of one fit, its own.
 
         Selected are the parameters that any fit selected. If a budget has ended the chains of some fits earlier than
-        others, evenly spread draws of the longer ones are kept, so that all fits have the same weight.
+        others, evenly spread draws of the longer ones are kept, so that all fits have the same weight. Of large models
+        so many draws are kept as fit into a gigabyte or two.
         """
         if len(fits) == 1:
             return fits[0]
-        first, length = fits[0], min(one.chains.positions.shape[1] for one in fits)
+        first, num_chains = fits[0], sum(one.all_chains.num_chains for one in fits)
+        most = int(_POOLED_VALUES // (num_chains * first.subspace.center.shape[0]))
+        length = min(max(most, _LEAST_POOLED), *(one.chains.positions.shape[1] for one in fits))
+        chains = Chains.beside([one.of_all_parameters(one.chains, length) for one in fits])
+        are_all = all(one.chains is one.all_chains for one in fits)
         union = np.unique(np.concatenate([np.asarray(one.subspace.selected) for one in fits]))
         starts = np.cumsum([0, *(one.all_chains.num_chains for one in fits)])
         return cls(
             Subspace.of(union, first.subspace.center),
-            Chains.beside([one.of_all_parameters(one.chains, length) for one in fits]),
-            Chains.beside([one.of_all_parameters(one.all_chains, length) for one in fits]),
+            chains,
+            chains if are_all else Chains.beside([one.of_all_parameters(one.all_chains, length) for one in fits]),
             max((one.tuning for one in fits), key=lambda tuning: int(tuning.num_integration_steps)),
             {
                 int(start) + chain: why
