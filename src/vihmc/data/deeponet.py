@@ -100,7 +100,7 @@ def pose(
             num_validation=len(validation.functions),
             num_calibration=0 if calibration is None else len(calibration.functions),
         )
-        | {"num_locations": len(training.locations)}
+        | {"num_sensors": training.functions.shape[1], "num_locations": len(training.locations)}
         | dict(zip(("functions", "locations", "fields"), described, strict=True)),
     )
 

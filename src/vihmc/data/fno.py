@@ -121,7 +121,7 @@ def _pose(
             num_validation=len(validation.functions),
             num_calibration=len(calibration.functions),
         )
-        | {"num_locations": len(training.locations)}
+        | {"num_sensors": training.functions.shape[1], "num_locations": len(training.locations)}
         | described,
     )
 

@@ -65,8 +65,9 @@ def what_was_predicted(summary: Summary) -> str:
     parts = summary.data or {}
     what, source = "rows", _names(parts.get("inputs"))
     if "functions" in parts:
-        num_sensors, places = len(_list(parts.get("functions"))), _names(parts.get("locations"))
-        what, source = "functions", f"functions at {show_count(num_sensors)} sensors"
+        # Runs of before have no number, but a name for every sensor.
+        num_sensors = _count(parts.get("num_sensors")) or show_count(len(_list(parts.get("functions"))))
+        what, source, places = "functions", f"functions at {num_sensors} sensors", _names(parts.get("locations"))
         if places:
             source += f", at {_count(parts.get('num_locations'))} locations ({places})"
     numbers = (
