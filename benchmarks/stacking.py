@@ -3,7 +3,8 @@
     python benchmarks/stacking.py DIRECTORY --runs RUNS --only darcy16/fno burgers16/fno
 
 After benchmarks/operators.py, whose runs are in RUNS. The weights of the fits maximise the log density of the functions
-that the run held out; both mixtures are scored on the test functions. Written to benchmarks/results/stacking.json.
+that the run held out; both mixtures are scored on the test functions, beside each fit alone (a MAP with its own
+residual) and ridge regression. Written to benchmarks/results/stacking.json.
 """
 
 import argparse
@@ -12,10 +13,11 @@ from pathlib import Path
 
 import jax
 import numpy as np
-from scipy import special
+from scipy import special, stats
 
 import vihmc
 from operators import ARRAYS
+from vihmc.diagnostics.yardsticks import ridge
 
 RESULTS = Path(__file__).parent / "results" / "stacking.json"
 NUM_STEPS = 1000
@@ -46,8 +48,16 @@ def compare(result, file):
     stacked = stack(held_out)
     test = log_densities(result, functions, fields)
     num_fits = len(stacked)
+    training = problem.posterior
+    fitted = ridge(np.asarray(training.inputs, float), np.asarray(training.targets, float))
+    mean, std = fitted.predict(functions)
+    std = np.maximum(std, 1e-3 * np.std(training.targets))
     return {
         "weights": stacked.tolist(),
+        "ridge": {
+            "log_predictive_density": float(np.mean(stats.norm.logpdf(fields, mean, std))),
+            "crps": float(np.mean(crps_of_normal(fields, mean, std))),
+        },
         "log_predictive_density": {
             "each_alone": test.mean(axis=(1, 2)).tolist(),
             "equal": mixture(test, np.full(num_fits, 1 / num_fits)),
@@ -67,6 +77,11 @@ def log_densities(result, functions, fields):
     frozen = draws[:, int(np.argmin([count if count > 1 else len(draws) + 1 for count in counts]))]
     members = [frozen == value for value in np.unique(frozen)]
     return np.stack([average(means[one], noise_stds[one], fields) for one in members])
+
+
+def crps_of_normal(values, mean, std):
+    z = (values - mean) / std
+    return std * (z * (2 * stats.norm.cdf(z) - 1) + 2 * stats.norm.pdf(z) - np.pi**-0.5)
 
 
 def average(means, noise_stds, fields):

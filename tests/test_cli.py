@@ -297,6 +297,8 @@ def test_the_outcome_in_words():
     assert rough.endswith("Rough estimate: only the leading Gauss–Newton directions were used.")
     perturbed = lines({"captured_variance": None, "hmc": summary["hmc"] | {"frozen": "perturbed_map"}})
     assert perturbed[2].endswith("the error bars include it, by a perturbed MAP for each chain.")
+    several = lines({"diagnostics": summary["diagnostics"] | {"fit_errors": [0.1, 0.2], "between_fits_share": 0.9}})
+    assert several[3].endswith("the error bars have it only as far as the fits differ.")
 
 
 def test_a_problem_may_print_a_table_of_its_own(monkeypatch, tmp_path):

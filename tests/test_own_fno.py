@@ -308,7 +308,9 @@ def test_a_run_on_a_grid_and_its_predictions_at_twice_the_resolution(tmp_path, p
     done = command("run", "my.toml", "--preset", "quick", "--out", "out", *words)
     assert done.exit_code == 0, done.output
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
-    assert "functions at 64 sensors" in (tmp_path / "out" / "report.html").read_text()
+    report = (tmp_path / "out" / "report.html").read_text()
+    assert "functions at 64 sensors" in report
+    assert "the error bars have it only as far as the fits differ" in report
     truth = plate(6, 16, seed=1)["solution"]
     with np.load(tmp_path / "out" / "predictions.npz") as stored:
         error = np.sqrt(np.mean((stored["VI-HMC.mean"] - truth) ** 2))

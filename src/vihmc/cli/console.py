@@ -93,7 +93,8 @@ def frozen_sentence(summary: dict[str, Any]) -> str:
         f"training inputs and {percent(share['validation'])} at the validation inputs; the error bars "
     )
     if summary["hmc"]["frozen"] == "mean":
-        return f"{sentence}omit it."
+        has_several = bool(summary["diagnostics"].get("fit_errors"))
+        return f"{sentence}have it only as far as the fits differ." if has_several else f"{sentence}omit it."
     return f"{sentence}include it, by a perturbed MAP for each chain."
 
 
