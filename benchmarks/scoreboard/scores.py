@@ -20,6 +20,8 @@ NUM_BISECTIONS = 40
 def score(predictive: Predictive, observed: np.ndarray) -> dict[str, Any]:
     """Scores in the units of the prediction; None is the log density of samples.
 
+    A peer with bands of its own has their coverage and width, and beside them those of its distribution.
+
     Raises:
         ValueError: If a mean, a std or the end of a band is not finite.
     """
@@ -31,6 +33,7 @@ def score(predictive: Predictive, observed: np.ndarray) -> dict[str, Any]:
     if predictive.stds is None:
         found["log_predictive_density"] = None
     if predictive.bands is not None:
+        found |= {f"{name}_of_distribution": dict(found[name]) for name in ("coverage", "width")}
         for name, (lower, upper) in predictive.bands.items():
             found["coverage"][name] = float(np.mean((lower <= observed) & (observed <= upper)))
             found["width"][name] = float(np.mean(upper - lower))

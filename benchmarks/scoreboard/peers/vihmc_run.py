@@ -1,5 +1,7 @@
 """This package with its defaults, which are those of `vihmc run` on data of one's own."""
 
+from typing import Any
+
 import jax
 import numpy as np
 
@@ -18,8 +20,10 @@ def predict(problem: Problem, *, seed: int, share: float) -> Predictive:
     return predict_with_result(problem, seed=seed, share=share)[0]
 
 
-def predict_with_result(problem: Problem, *, seed: int, share: float) -> tuple[Predictive, vihmc.Result]:
-    result = infer(problem, seed=seed, share=share)
+def predict_with_result(
+    problem: Problem, *, seed: int, share: float, **settings: Any
+) -> tuple[Predictive, vihmc.Result]:
+    result = infer(problem, seed=seed, share=share, **settings)
     prediction = result.predict(problem.x_test)
     noise_std = np.ravel(result.draws["noise_std"])
     means = np.reshape(prediction.values(), (len(noise_std), len(problem.x_test), -1))
@@ -29,7 +33,7 @@ def predict_with_result(problem: Problem, *, seed: int, share: float) -> tuple[P
     return Predictive(means[thin], noise_std[thin, None, None], details=details), result
 
 
-def infer(problem: Problem, *, seed: int, share: float) -> vihmc.Result:
+def infer(problem: Problem, *, seed: int, share: float, **settings: Any) -> vihmc.Result:
     """What a user writes."""
     use_cores()
     x, y = problem.x_train, problem.y_train
@@ -41,7 +45,7 @@ def infer(problem: Problem, *, seed: int, share: float) -> vihmc.Result:
         sizes = {"num_sensors": x.shape[1], "num_coordinates": problem.locations.shape[1], "latent_size": 20}
         model = vihmc.DeepONet.of_size(branch_hidden=problem.hidden, trunk_hidden=problem.hidden, **sizes)
         posterior = vihmc.OperatorPosterior.on_pairs(model, x, problem.locations, y)
-    return vihmc.infer(posterior, rng_key=seed, progress=False, **(SMALL if share < 1 else {}))
+    return vihmc.infer(posterior, rng_key=seed, progress=False, **(SMALL if share < 1 else settings))
 
 
 PEERS = {"vihmc": predict}
