@@ -10,7 +10,7 @@ from remembering import Remembering
 from vihmc import VIConfig
 from vihmc.config.method import MethodConfig
 from vihmc.fit.evidence import hold_out
-from vihmc.fit.map import _STREAM_HELD_OUT, maximum_a_posteriori
+from vihmc.fit.map import maximum_a_posteriori
 from vihmc.posterior.density import Posterior
 
 RATES = (20.0, 2.0, 0.0)
@@ -32,9 +32,10 @@ def mode_of(posterior, rate, **others):
 
 
 @pytest.mark.parametrize(("noise_std", "expected"), [(0.01, 2), (5.0, 0)])
-def test_the_best_of_several_is_kept(x64, noise_std, expected):
-    posterior = problem(noise_std)
-    division = hold_out(posterior, jax.random.fold_in(KEY, _STREAM_HELD_OUT), has_choice=True)
+def test_the_best_of_several_is_kept(x64, monkeypatch, noise_std, expected):
+    monkeypatch.setattr("vihmc.fit.evidence._HELD_OUT_SHARE", 0.3)  # so many that chance does not choose
+    posterior = problem(noise_std, num_rows=120)
+    division = hold_out(posterior, has_choice=True)
     alone = [mode_of(division.fitted, rate) for rate in RATES]
     assert int(np.argmax([division.held_out.log_likelihood(mode.theta) for mode in alone])) == expected
     told = []

@@ -10,7 +10,7 @@ with equal weights, and their spread has a part between fits beside that around 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -22,10 +22,12 @@ from vihmc.config.method import MethodConfig
 from vihmc.diagnostics.watch import PredictionWatch, Watched, some_predictions
 from vihmc.fit.first_stage import fit_first_stage, independent_start
 from vihmc.fit.perturbed_map import frozen_values
+from vihmc.fit.pooled_noise import with_pooled_noise
 from vihmc.fit.result import FitResult
 from vihmc.frameworks.adapt import to_module
 from vihmc.posterior.checks import Validation
 from vihmc.posterior.density import Posterior
+from vihmc.posterior.mean_field import MeanField
 from vihmc.posterior.subspace import Subspace, whole_space
 from vihmc.predict import Prediction, predict_posterior
 from vihmc.samplers.chains import Journal
@@ -166,10 +168,14 @@ def infer(
         for number in range(config.num_fits)
     )  # fmt: skip
     watched = watched or some_predictions(posterior, posterior.inputs if validation is None else validation[0])
+    means = with_pooled_noise(posterior, [one.fit.q.mean for one in fits])
     sampled = (
-        sample_around(posterior, config, *fit, number, watched=watched, observer=observer, journal=journal)
-        for number, fit in enumerate(fits)
-    )
+        sample_around(
+            posterior, config, replace(fit.q, mean=mean), selected, number,
+            watched=watched, observer=observer, journal=journal,
+        )
+        for number, ((fit, selected), mean) in enumerate(zip(fits, means, strict=True))
+    )  # fmt: skip
     return Inference(posterior, fits, tuple(sampled))
 
 
@@ -205,7 +211,7 @@ def fit_and_select(
 def sample_around(
     posterior: Posterior,
     config: MethodConfig,
-    fit: FitResult,
+    q: MeanField,
     selected: Selected,
     number: int,
     *,
@@ -213,10 +219,10 @@ def sample_around(
     observer: Observer,
     journal: Journal,
 ) -> Sampled:
-    """Run the chains of one fit, number `number`, on the parameters that were selected at it."""
+    """Run the chains of one fit, number `number`, on the parameters that were selected at it, around its Gaussians."""
     sampler, rng_key, part = config.hmc_per_fit, _stage_keys(config, number)[3], _journal_of(journal, number)
-    subspace = selected.subspace(fit.q.mean)
-    frozen = frozen_values(posterior, fit.q, subspace, config, rng_key, observer, part)
+    subspace = selected.subspace(q.mean)
+    frozen = frozen_values(posterior, q, subspace, config, rng_key, observer, part)
     predictions = watched(subspace if frozen is None else whole_space(subspace.center))
     watch = PredictionWatch(
         *predictions, targets=None if frozen is None else range(sampler.num_chains), on_look=observer.on_look
@@ -225,7 +231,7 @@ def sample_around(
         if sampler.budget is not None:
             observer.on_budget(sampler.budget)
         return sample_subspace(
-            posterior, fit.q, subspace, sampler, rng_key, frozen=frozen, on_steps=observer.on_steps,
+            posterior, q, subspace, sampler, rng_key, frozen=frozen, on_steps=observer.on_steps,
             watch=watch, journal=part.chains("hmc", of_all=frozen is not None),
         )  # fmt: skip
 

@@ -46,6 +46,7 @@ _NEGLIGIBLE = 50
 _LEAST_FITTED = 0.01
 _HELD_OUT_SHARE = 0.05
 _LEAST_TO_DIVIDE = 40
+_SEED_OF_DIVISION = 2003
 
 
 class Division(NamedTuple):
@@ -55,12 +56,15 @@ class Division(NamedTuple):
     held_out: Posterior | None
 
 
-def hold_out(posterior: Posterior, rng_key: Key, *, has_choice: bool = False) -> Division:
-    """Leave a share of the observations out of the fit, if a large model learns its noise, or a fit is to be chosen."""
+def hold_out(posterior: Posterior, *, has_choice: bool = False) -> Division:
+    """Leave a share of the observations out of the fit, if a large model learns its noise, or a fit is to be chosen.
+
+    Which, depends on how many there are alone: several fits leave out the same.
+    """
     learns_noise = bool(posterior.likelihood.num_scales) and posterior.num_params > _MAX_PARAMS
     if not (learns_noise or has_choice) or posterior.num_observations < _LEAST_TO_DIVIDE:
         return Division(posterior, None)
-    order = np.asarray(jax.random.permutation(rng_key, posterior.num_observations))
+    order = np.asarray(jax.random.permutation(jax.random.key(_SEED_OF_DIVISION), posterior.num_observations))
     count = round(_HELD_OUT_SHARE * len(order))
     return Division(posterior.rows(np.sort(order[count:])), posterior.rows(np.sort(order[:count])))
 

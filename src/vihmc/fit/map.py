@@ -31,7 +31,6 @@ _NUM_UPDATES = 20
 """Updates of the learnt scales on the way to a mode."""
 _FIRST_UPDATE = 0.2
 """Share of the steps before the first update: of weights that have not yet been fitted, the scales say nothing."""
-_STREAM_HELD_OUT = 2**31
 
 
 class MapState(NamedTuple):
@@ -83,7 +82,7 @@ def maximum_a_posteriori(
         checkpoints: Where to go on from.
     """
     rates = config.weight_decays
-    division = hold_out(posterior, jax.random.fold_in(rng_key, _STREAM_HELD_OUT), has_choice=len(rates) > 1)
+    division = hold_out(posterior, has_choice=len(rates) > 1)
     # With nothing left out there is nothing to choose by.
     num_trials = 1 if division.held_out is None else len(rates)
     # At the end of a chunk, whose ends are the same for every run.
