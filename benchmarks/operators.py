@@ -4,7 +4,8 @@
     python benchmarks/operators.py DIRECTORY --runs RUNS --only darcy16/fno burgers16/fno
 
 DIRECTORY holds darcy16_train.npz, darcy16_test.npz, darcy32_test.npz, burgers16_train.npz and burgers16_test.npz. The
-set `burgers` is that of the paper, 1,000 functions to train on and 1,000 to test, generated here. Every run is what a
+set `burgers` is that of the paper, 1,000 functions to train on and 1,000 to test, generated here. The set `cone` is the
+synthetic stand-in, 68 inflows to train on, as many as the published data have, and 1,000 to test. Every run is what a
 user types: `vihmc init`, `vihmc run`. A run that is there is not made again. Scores of each go into
 benchmarks/results/operators.json as soon as they are known.
 
@@ -27,7 +28,8 @@ import numpy as np
 import vihmc
 from vihmc.diagnostics.conformal import calibrate
 from vihmc.paper.burgers import load_generated
-from vihmc.paper.settings import BurgersConfig
+from vihmc.paper.cone import synthetic
+from vihmc.paper.settings import BurgersConfig, ConeConfig
 
 RESULTS = Path(__file__).parent / "results" / "operators.json"
 ARRAYS = ("branch_in", "trunk_in", "solution")
@@ -42,13 +44,14 @@ def main():
     parser.add_argument("directory", type=Path)
     parser.add_argument("--runs", type=Path, required=True, help="a folder for the runs")
     cases = [f"{name}/{kind}" for name in ("darcy16", "burgers16", "burgers") for kind in ("fno", "deeponet")]
+    cases.append("cone/deeponet")
     parser.add_argument("--only", nargs="+", choices=cases, default=cases, metavar="SET/KIND")
     arguments = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
     arguments.runs.mkdir(parents=True, exist_ok=True)
     for case in arguments.only:
         name, kind = case.split("/")
-        folder = make_burgers(arguments.runs) if name == "burgers" else arguments.directory
+        folder = MADE_HERE[name](arguments.runs) if name in MADE_HERE else arguments.directory
         found = run(name, kind, folder, arguments.runs)
         stored = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
         RESULTS.write_text(json.dumps(stored | {case: found}, indent=1, sort_keys=True) + "\n")
@@ -129,6 +132,20 @@ def make_burgers(runs):
             arrays = zip(ARRAYS, (data.functions[rows], data.locations, data.fields[rows]), strict=True)
             np.savez(folder / f"burgers_{part}.npz", **dict(arrays))
     return folder
+
+
+def make_cone(runs):
+    """Spectra of the stand-in, as files."""
+    folder, config = runs / "data", ConeConfig(name="cone_synthetic", num_validation=1000)
+    if not (folder / "cone_test.npz").exists():
+        folder.mkdir(exist_ok=True)
+        for part, spectra in zip(("train", "test"), synthetic(config), strict=True):
+            arrays = zip(ARRAYS, (spectra.inputs, spectra.points, spectra.values), strict=True)
+            np.savez(folder / f"cone_{part}.npz", **dict(arrays))
+    return folder
+
+
+MADE_HERE = {"burgers": make_burgers, "cone": make_cone}
 
 
 def call(*words):

@@ -214,7 +214,7 @@ def test_the_noise_of_a_large_model_comes_from_what_the_fit_leaves_out(x64, monk
     y = x @ rng.normal(size=(5, 1)) + 0.3 * rng.normal(size=(400, 1))
     posterior = Posterior.of(linear_apply, {"weight": np.zeros((5, 1))}, x, y, prior_std=1.0)
     assert hold_out(posterior).held_out is None
-    monkeypatch.setattr("vihmc.fit.evidence._MAX_PARAMS", 4)
+    monkeypatch.setattr("vihmc.posterior.cut._MANY_PARAMS", 4)
     division = hold_out(posterior)
     sizes = division.fitted.num_observations, division.held_out.num_observations
     assert sizes == (380, 20)

@@ -17,7 +17,7 @@ NOISE, SPREAD, DIM, NUM_FITS = 0.3, 0.5, 400, 50
 @pytest.fixture
 def posterior(x64, monkeypatch):
     """A linear model whose chains keep the noise that the fits found, as those of large models do."""
-    monkeypatch.setattr("vihmc.fit.evidence._MAX_PARAMS", 4)
+    monkeypatch.setattr("vihmc.posterior.cut._MANY_PARAMS", 4)
     monkeypatch.setattr(Posterior, "scales_are_cut", True)
     rng = np.random.default_rng(0)
     x, truth = rng.normal(size=(40_000, DIM)) / DIM**0.5, SPREAD * rng.normal(size=(DIM, 1))

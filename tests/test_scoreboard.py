@@ -16,6 +16,7 @@ from scoreboard.page import PAGE, write_page
 from scoreboard.peers import OURS, PEERS, REFERENCE, count_lines
 from scoreboard.predictive import Predictive, best_noise, log_density
 from scoreboard.scores import quantiles, score
+from scoreboard.sections import say_convergence, say_guarantee
 from vihmc.diagnostics.scores import gaussian, summarise
 
 ADAPTERS = sorted((Path(runner.__file__).parent / "peers").glob("[a-z]*.py"))
@@ -163,6 +164,27 @@ def test_paired_test_of_a_case_by_hand():
     assert found.p_value == pytest.approx(1 - t / (t**2 + 2) ** 0.5), "Student's t with two degrees of freedom"
     assert np.isnan(comparison.compare([1.0]).p_value)
     assert comparison.compare([0.0, 0.0]).p_value == 1.0
+
+
+def test_verdicts_are_counted_and_late_ones_do_not_count(tmp_path):
+    for split, (verdict, seconds) in enumerate([("trust", 200.0), ("trust", 301.0), ("do not trust", 250.0)]):
+        details = {"verdict": verdict, "rhat_max": 1 + 0.01 * split, "ess_bulk_min": 400 - split}
+        made_up(tmp_path, "made", split, OURS, density=0, crps=1, seconds=seconds, details=details)
+    said = say_convergence(comparison.load_results(tmp_path)[0], ["made"])
+    assert "| made | trust (2), do not trust (1) | 1 of 3 | 1.010, 1.020 | 399, 398 | 250 |" in said
+
+
+def test_widths_of_bands_with_a_guarantee_are_compared_pair_by_pair(tmp_path):
+    for split, (ours, theirs) in enumerate([(1.0, 2.0), (3.0, 4.0)]):
+        own = {"coverage_of_distribution": {"95": 0.9}, "width_of_distribution": {"95": 0.5}}
+        found = {"coverage": {"95": 0.95}, "width": {"95": ours}} | own
+        made_up(tmp_path, "made", split, "vihmc_calibrated", density=0, crps=1, **found)
+        found = {"coverage": {"95": 0.96}, "width": {"95": theirs}} | own
+        made_up(tmp_path, "made", split, "conformal", density=None, crps=1, **found)
+    made_up(tmp_path, "made", 2, "conformal", density=None, crps=1)
+    said = say_guarantee(comparison.load_results(tmp_path)[0], ["made"])
+    assert "| made | 2 | 90.0 %, 0.5 | 95.0 %, 2 | 96.0 %, 3 | 0.62 ± 0.12 |" in said
+    assert "On average over 2 splits the ratio is 0.62." in said
 
 
 def test_first_and_within_one_standard_error():

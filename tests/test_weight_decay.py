@@ -33,7 +33,7 @@ def mode_of(posterior, rate, **others):
 
 @pytest.mark.parametrize(("noise_std", "expected"), [(0.01, 2), (5.0, 0)])
 def test_the_best_of_several_is_kept(x64, monkeypatch, noise_std, expected):
-    monkeypatch.setattr("vihmc.fit.evidence._HELD_OUT_SHARE", 0.3)  # so many that chance does not choose
+    monkeypatch.setattr("vihmc.fit.evidence.LEFT_OUT", 0.3)  # so many that chance does not choose
     posterior = problem(noise_std, num_rows=120)
     division = hold_out(posterior, has_choice=True)
     alone = [mode_of(division.fitted, rate) for rate in RATES]

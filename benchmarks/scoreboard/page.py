@@ -10,6 +10,7 @@ import numpy as np
 from scoreboard import comparison
 from scoreboard.data import kind_of
 from scoreboard.peers import OURS, PEERS, REFERENCE, count_lines
+from scoreboard.sections import say_convergence, say_guarantee
 
 PAGE, FIGURE = "evidence/scoreboard.md", "figures/scoreboard.png"
 HEAD = """# Scoreboard
@@ -55,6 +56,7 @@ def write_page(results: Path, docs: Path) -> None:
     if draw(stored, docs / FIGURE):
         parts.append(f"![Log predictive density against processor time, a panel for each set](../{FIGURE})\n")
     parts += [_ranks(stored), _firsts(stored), _against_each(stored)]
+    parts += [say_convergence(stored, _names(stored)), say_guarantee(stored, _names(stored))]
     parts += ["## Tables\n", *(_table(stored, name) for name in _names(stored)), METHOD]
     parts += [_failures(failures), _versions(stored)]
     (docs / PAGE).parent.mkdir(parents=True, exist_ok=True)

@@ -80,7 +80,9 @@ class SelectionConfig(Settings):
     count: PositiveInt | None = Field(None, description="Number of parameters to select, instead of a threshold.")
     within: str | None = Field(
         None,
-        description="Select only from arrays of the model whose names start with this, such as 'project.1'.",
+        description="Select only from arrays of the model whose names start with this, such as 'project.1'; '' is all. "
+        "If not given, all; but the output layer of an operator whose noise is found where fits leave functions out, "
+        "with a count of 1000 unless a number or a threshold is given.",
     )
     target_inputs: str = Field(
         "training",

@@ -31,6 +31,7 @@ import numpy as np
 from jax.tree_util import Partial
 from jaxtyping import Array, Float
 
+from vihmc.posterior.cut import LEAST_TO_DIVIDE, LEFT_OUT
 from vihmc.posterior.density import Posterior
 from vihmc.posterior.gauss_newton import data_rows, diagonal_std, scaled_product
 from vihmc.types import Key, Vector
@@ -44,8 +45,6 @@ _NUM_ITERATIONS = 60
 _NEGLIGIBLE = 50
 """Observations per parameter from which on the noise hardly depends on how many parameters were fitted."""
 _LEAST_FITTED = 0.01
-_HELD_OUT_SHARE = 0.05
-_LEAST_TO_DIVIDE = 40
 _SEED_OF_DIVISION = 2003
 
 
@@ -61,11 +60,12 @@ def hold_out(posterior: Posterior, *, has_choice: bool = False) -> Division:
 
     Which, depends on how many there are alone: several fits leave out the same.
     """
-    learns_noise = bool(posterior.likelihood.num_scales) and posterior.num_params > _MAX_PARAMS
-    if not (learns_noise or has_choice) or posterior.num_observations < _LEAST_TO_DIVIDE:
+    count = posterior.num_left_out
+    if has_choice and posterior.num_observations >= LEAST_TO_DIVIDE:
+        count = round(LEFT_OUT * posterior.num_observations)
+    if not count:
         return Division(posterior, None)
     order = np.asarray(jax.random.permutation(jax.random.key(_SEED_OF_DIVISION), posterior.num_observations))
-    count = round(_HELD_OUT_SHARE * len(order))
     return Division(posterior.rows(np.sort(order[count:])), posterior.rows(np.sort(order[:count])))
 
 

@@ -47,4 +47,4 @@ def _negative_log_density(log_scales: Array, posterior: Posterior, outputs: Floa
     wide = jnp.result_type(float)
     targets, scales = posterior.targets.astype(wide), log_scales.astype(wide)
     of_fits = jax.vmap(lambda one: posterior.likelihood.log_prob(targets, one.astype(wide), scales))(outputs)
-    return -jnp.mean(jax.scipy.special.logsumexp(of_fits, axis=0)) + jnp.log(len(outputs))
+    return -jnp.average(jax.scipy.special.logsumexp(of_fits, axis=0), weights=posterior.weights)

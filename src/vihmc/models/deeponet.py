@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from vihmc.errors import InputError
@@ -149,11 +150,10 @@ class DeepONet:
         """
         branch, trunk, _ = self.factors(params, functions, locations)
         functions, locations = self.features(functions, locations)
+        of_trunk, of_branch = _roots(_gram(trunk, weights), _gram(branch, None if weights is None else weights.T))
         sums = {
-            "branch": self.branch.sum_squared_gradients(params["branch"], functions, _directions(trunk, weights)),
-            "trunk": self.trunk.sum_squared_gradients(
-                params["trunk"], locations, _directions(branch, None if weights is None else weights.T)
-            ),
+            "branch": self.branch.sum_squared_gradients(params["branch"], functions, of_trunk),
+            "trunk": self.trunk.sum_squared_gradients(params["trunk"], locations, of_branch),
         }
         if self.output_bias:
             total = branch.shape[0] * trunk.shape[0] if weights is None else jnp.sum(weights)
@@ -161,15 +161,26 @@ class DeepONet:
         return jax.tree.map(lambda leaf: self.output_scale**2 * leaf, sums)
 
 
-def _directions(
+def _gram(
     factor: Float[Array, "n latent"], weights: Float[Array, "m n"] | None
-) -> Float[Array, "latent latent"] | Float[Array, "latent m latent"]:
-    r"""Rows :math:`\sqrt{\lambda_m} e_m` with the eigenpairs of the factor's Gram matrix; or of one per weighing."""
-    if weights is not None:
-        return jnp.swapaxes(jax.vmap(lambda weight: _roots((weight[:, None] * factor).T @ factor))(weights), 0, 1)
-    return _roots(factor.T @ factor)
+) -> Float[Array, "latent latent"] | Float[Array, "m latent latent"]:
+    """The factor's Gram matrix, or that of every weighing of its rows."""
+    if weights is None:
+        return factor.T @ factor
+    return jax.vmap(lambda weight: (weight[:, None] * factor).T @ factor)(weights)
 
 
-def _roots(gram: Float[Array, "latent latent"]) -> Float[Array, "latent latent"]:
-    values, vectors = jnp.linalg.eigh(gram)
-    return (vectors * jnp.sqrt(jnp.maximum(values, 0))).T
+def _roots(*grams: Float[Array, "... latent latent"]) -> list[Float[Array, "latent ... latent"]]:
+    r"""Rows :math:`\sqrt{\lambda_m} e_m` with the eigenpairs of each Gram matrix.
+
+    All in one call: two in one program may run at once, and then wait for the same two threads for ever (jaxlib
+    0.10.2 on two cores, latent size 100).
+    """
+    size = grams[0].shape[-1]
+    batches = [gram.reshape(-1, size, size) for gram in grams]
+    values, vectors = jnp.linalg.eigh(jnp.concatenate(batches))
+    rows = jnp.swapaxes(vectors * jnp.sqrt(jnp.maximum(values, 0))[:, None], 1, 2)
+    ends = np.cumsum([len(batch) for batch in batches])[:-1]
+    return [
+        jnp.moveaxis(part.reshape(gram.shape), -2, 0) for part, gram in zip(jnp.split(rows, ends), grams, strict=True)
+    ]

@@ -26,6 +26,7 @@ from vihmc.frameworks.adapt import adapt_model
 from vihmc.models.model import SquaredGradients
 from vihmc.models.standardised import standardise as as_standardised
 from vihmc.posterior.checks import Validation, as_finite, check_inputs_like, check_lengths, check_validation
+from vihmc.posterior.cut import num_left_out
 from vihmc.posterior.hierarchy import Scales, log_hyperprior, log_prior, split_scales
 from vihmc.posterior.layer_costs import FrozenLayers
 from vihmc.posterior.layout import ParamLayout
@@ -329,9 +330,21 @@ class Posterior:
         return self.likelihood.scale_counts(self.targets, self.weights)
 
     @property
+    def num_left_out(self) -> int:
+        """Observations that fits leave out to find the noise from: some, if a large model learns it."""
+        return num_left_out(
+            num_scales=self.likelihood.num_scales, num_params=self.num_params, num_observations=self.num_observations
+        )
+
+    @property
     def scales_are_cut(self) -> bool:
         """Whether :meth:`restrict` keeps the scales as the fit found them, whatever the selected parameters are."""
         return False
+
+    @property
+    def output_layer(self) -> str | None:
+        """The beginning of the names of the arrays of an output layer that :meth:`linear_curvature` knows."""
+        return None
 
     def linear_curvature(self, subspace: Subspace, theta: Vector) -> Float[Array, "selected selected"] | None:
         """Gauss–Newton matrix of selected weights that predictions are linear in; None if it takes every derivative."""

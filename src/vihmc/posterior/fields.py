@@ -22,6 +22,7 @@ from jaxtyping import Array, Float, Int
 from vihmc.errors import InputError
 from vihmc.models.regular_grid import GridOperator
 from vihmc.posterior.checks import Validation, as_finite, check_lengths
+from vihmc.posterior.cut import LEFT_OUT, cut_scales
 from vihmc.posterior.density import Posterior, RowWise
 from vihmc.posterior.layout import ParamLayout
 from vihmc.posterior.likelihoods import Gaussian, Likelihood
@@ -33,10 +34,8 @@ from vihmc.types import Inputs, PredictFn, Vector, register_pytree
 
 _FUNCTIONS_TO_SCORE = 32
 _NUM_PROBES = 64
-_OUTPUT_LAYER = "project.1.bias"
-"""The first array of the output layer; its others follow."""
-_HELD_OUT_SHARE = 0.05
-"""Share of the functions that the noise was found from."""
+_OUTPUT_LAYER = "project.1"
+"""The arrays of the output layer are the last: a bias, and then weights."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,24 +127,31 @@ class FieldPosterior(Posterior):
     def restrict(self, subspace: Subspace, *, num_shards: int | None = None) -> Callable[[Array], Array]:
         """The log density of the selected parameters, with the noise found where functions were left out.
 
-        Training residuals of a network that can fit the fields say nothing about its error at new functions, so the
-        selected weights do not inform the noise: it keeps the distribution that the fit gave it (a cut, Plummer 2015).
-        If weights of the output layer alone are selected, the density is a quadratic form, which is computed once.
+        The selected weights do not inform the noise (:mod:`vihmc.posterior.cut`). If weights of the output layer alone
+        are selected, the density is a quadratic form, which is computed once.
         """
         if num_shards is not None:
             raise InputError(f"`num_shards` must be left out for fields on a grid, got {num_shards}.")
-        return Partial(_density_of_selected, self, subspace, self._sums_below(subspace, subspace.center))
+        sums = self._sums_below(subspace, subspace.center)
+        scales = subspace.center[self.num_params :]
+        density = Partial(_density_of_selected, self, subspace, sums)
+        return cut_scales(density, scales=scales, counts=self.scale_counts)
 
     @property
     def _noise_counts(self) -> Float[Array, " scales"]:
         """The functions that the fit left out: errors at the locations of one function are not independent."""
-        count = max(1.0, _HELD_OUT_SHARE * self.num_observations)
+        count = max(1.0, LEFT_OUT * self.num_observations)
         return jnp.full(self.likelihood.num_scales, count, jnp.result_type(float))
 
     @property
     def scales_are_cut(self) -> bool:
         """Yes, see :meth:`restrict`."""
         return True
+
+    @property
+    def output_layer(self) -> str:
+        """The last arrays of the network."""
+        return _OUTPUT_LAYER
 
     def linear_curvature(self, subspace: Subspace, theta: Vector) -> Float[Array, "selected selected"] | None:
         """Of the output layer: products of what it multiplies, channel by channel."""
@@ -161,7 +167,7 @@ class FieldPosterior(Posterior):
     @property
     def _output_start(self) -> int:
         """Where the output layer begins: biases of all channels, then for every feature its weights of all channels."""
-        return self.layout.offsets[self.layout.leaf_names.index(_OUTPUT_LAYER)]
+        return self.layout.offsets[self.layout.leaf_names.index(f"{_OUTPUT_LAYER}.bias")]
 
     @property
     def _num_channels(self) -> int:
@@ -265,19 +271,17 @@ def _sum_of_output_layer(posterior: FieldPosterior, theta: Vector) -> OutputSums
 def _density_of_selected(
     posterior: FieldPosterior, subspace: Subspace, sums: OutputSums | None, position: Float[Array, " selected"]
 ) -> Array:
-    """Prior and likelihood of the weights at the noise of the fit, and the distribution of the noise itself."""
-    theta, count = subspace.embed(position), posterior.num_params
-    held = theta.at[count:].set(subspace.center[count:].astype(theta.dtype))
+    """Prior and likelihood, from what was summed up if that is known."""
+    theta = subspace.embed(position)
     if sums is None:
         found = posterior.log_likelihood_of_outputs(
-            held, posterior.predict(held, posterior.inputs), posterior.targets
+            theta, posterior.predict(theta, posterior.inputs), posterior.targets
         )  # fmt: skip
     else:
-        layer = held[posterior._output_start : count].reshape(-1, posterior._num_channels).T
+        layer = theta[posterior._output_start : posterior.num_params].reshape(-1, posterior._num_channels).T
         pulled = jnp.einsum("kij,kj->ki", sums.quadratic, layer)
         found = sums.constant + jnp.sum((sums.linear - 0.5 * pulled) * layer)
-    found = found + posterior.log_prior(held)
-    return found - jnp.sum(posterior.scale_counts * (theta - held)[count:] ** 2)
+    return found + posterior.log_prior(theta)
 
 
 def _at_some(

@@ -25,8 +25,10 @@ from vihmc.errors import InputError
 from vihmc.models.deeponet import DeepONet, Factors
 from vihmc.models.features import check_digits
 from vihmc.models.standardised import OperatorScalings, numbered
+from vihmc.posterior.branch_output import branch_curvature
 from vihmc.posterior.cached_layers import RestrictedOperator
 from vihmc.posterior.checks import as_finite
+from vihmc.posterior.cut import QuadraticForm, cut_scales
 from vihmc.posterior.density import Posterior, RowWise, choose_part, draw_rows
 from vihmc.posterior.layer_costs import FrozenLayers, frozen_layers
 from vihmc.posterior.layout import ParamLayout
@@ -36,9 +38,11 @@ from vihmc.posterior.priors import Prior
 from vihmc.posterior.shards import ShardedDensity, check_shards
 from vihmc.posterior.shared import Shared
 from vihmc.posterior.subspace import Subspace
-from vihmc.types import Inputs, Key, Params, Vector, register_pytree, short
+from vihmc.types import Inputs, Key, LogDensity, Params, Vector, register_pytree, short
 
 _ROWS_AT_ONCE = 16
+_MAX_QUADRATIC = 2000
+"""Most weights whose density is a matrix in memory."""
 
 
 class PairBatch(NamedTuple):
@@ -370,6 +374,11 @@ class OperatorPosterior(Posterior):
 
         With a number of shards, every shard has an equal part of the functions.
         """
+        if num_shards is not None and self.scales_are_cut:
+            raise InputError(
+                f"`num_shards` must be left out where functions that the fit leaves out determine the noise, got "
+                f"{num_shards}."
+            )
         restricted = RestrictedOperator.of(
             self.model,
             self.layout,
@@ -381,9 +390,58 @@ class OperatorPosterior(Posterior):
             likelihood=self._gaussian,
         )
         if num_shards is None:
-            return Partial(RestrictedOperator.log_density, restricted)
+            density = Partial(RestrictedOperator.log_density, restricted)
+            return self._cut(subspace, density) if self.scales_are_cut else density
         check_shards("num_shards", self.num_observations, num_shards)
         return ShardedDensity(Partial(RestrictedOperator.log_density_of_shard, restricted), num_shards)
+
+    @property
+    def scales_are_cut(self) -> bool:
+        """Whether the noise comes from functions that the fit leaves out."""
+        return self.num_left_out > 0
+
+    @property
+    def _noise_counts(self) -> Float[Array, " scales"]:
+        """Values that the noise is found from; of functions that were left out, each counts once."""
+        if not self.scales_are_cut:
+            return super()._noise_counts
+        return jnp.full(self.likelihood.num_scales, self.num_left_out, jnp.result_type(float))
+
+    def _cut(self, subspace: Subspace, density: LogDensity) -> LogDensity:
+        """The density with scales left where the fit found them: of the output layer a quadratic form."""
+        theta, selected = subspace.center.astype(jnp.result_type(float)), subspace.selected
+        curvature = self.linear_curvature(subspace, theta) if len(selected) <= _MAX_QUADRATIC else None
+        if curvature is not None:
+            known, is_weight = self.given_scales(theta), selected < self.num_params
+            prior_std = jnp.broadcast_to(known.prior_std, (self.num_params,))[
+                jnp.minimum(selected, self.num_params - 1)
+            ]
+            precision = curvature + jnp.diag(jnp.where(is_weight, 1 / prior_std**2, 0))
+            density = Partial(QuadraticForm.log_density, QuadraticForm.around(density, theta[selected], precision))
+        return cut_scales(density, scales=theta[self.num_params :], counts=self.scale_counts)
+
+    @property
+    def output_layer(self) -> str:
+        """That of the branch, in whose weights the fields are linear."""
+        return f"branch.layers.{self.model.branch.num_layers - 1}"
+
+    def linear_curvature(self, subspace: Subspace, theta: Vector) -> Float[Array, "selected selected"] | None:
+        r"""Of the branch's output layer, :math:`\sum_u \phi_u \phi_u^\top \otimes T^\top P_u T`.
+
+        :math:`\phi` enters the layer, T is the trunk, and P has the precision of every value.
+        """
+        names, offsets = self.layout.leaf_names, self.layout.offsets
+        mine = [number for number, name in enumerate(names) if name.startswith(f"{self.output_layer}.")]
+        chosen, begin, end = np.asarray(subspace.selected), offsets[mine[0]], offsets[mine[-1] + 1]
+        is_weight = chosen < self.num_params
+        if not is_weight.any() or np.any((chosen[is_weight] < begin) | (chosen[is_weight] >= end)):
+            return None
+        numbers = jnp.asarray(np.where(is_weight, chosen - begin, 0))
+        precision = self.precision(theta, self.inputs[:1])[0]
+        found = branch_curvature(
+            self.model, self._params(theta), self.inputs, self.locations, precision, self.weights, numbers
+        )
+        return jnp.where(np.logical_and.outer(is_weight, is_weight), found, 0)
 
 
 register_pytree(

@@ -195,14 +195,18 @@ def _complete(marginal: MarginalLastLayer, rng_key: Key, chains: Array, draws: A
         layer = _output_layer(marginal.posterior, theta)
         scale = _output_layer(marginal.posterior, marginal.bare.prior_std(theta[:, None])[:, 0])
         is_integrated = _output_layer(marginal.posterior, marginal.is_integrated)
-        columns = []
-        for output, (design, residual) in enumerate(_problems(marginal, theta[:, None])):
-            factor = jnp.linalg.cholesky(_gram(design)[..., 0])
-            projected = design[..., 0].T @ residual[..., 0]
-            whitened = jax.scipy.linalg.solve_triangular(factor, projected, lower=True)
-            noise = jax.random.normal(jax.random.fold_in(key, output), whitened.shape, whitened.dtype)
-            columns.append(jax.scipy.linalg.solve_triangular(factor, whitened + noise, lower=True, trans="T"))
-        layer = jnp.where(is_integrated, scale * jnp.stack(columns, axis=1), layer)
+        # All outputs in one call: two solves in one program may run at once, and wait for the same threads for ever.
+        designs, residuals = (jnp.stack(values) for values in zip(*_problems(marginal, theta[:, None]), strict=True))
+        factors = jnp.linalg.cholesky(jnp.stack([_gram(design)[..., 0] for design in designs]))
+        projected = jnp.einsum("onf,on->of", designs[..., 0], residuals[..., 0])[..., None]
+        whitened = jax.scipy.linalg.solve_triangular(factors, projected, lower=True)
+        noise = [
+            jax.random.normal(jax.random.fold_in(key, output), (projected.shape[1],), projected.dtype)
+            for output in range(len(designs))
+        ]
+        drawn = whitened + jnp.stack(noise)[..., None]
+        columns = jax.scipy.linalg.solve_triangular(factors, drawn, lower=True, trans="T")[..., 0]
+        layer = jnp.where(is_integrated, scale * columns.T, layer)
         params = marginal.posterior.model.with_output_layer(marginal.posterior.layout.unravel(theta), layer)
         completed = jnp.concatenate([marginal.posterior.layout.ravel(params), theta[marginal.posterior.num_params :]])
         return marginal.selected.extract(completed)

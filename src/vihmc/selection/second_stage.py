@@ -24,6 +24,8 @@ _STREAM_LINEAR = 5000
 _MAX_OPERATIONS = 1e11
 """Captured variance that nobody asked for is left out where it would take more: about a minute on a few cores."""
 _MAX_NUMBERS = 3e8
+_OUTPUT_COUNT = 1000
+"""Weights of an output layer that are selected, if nothing else is asked for."""
 
 
 class Selected(NamedTuple):
@@ -79,6 +81,8 @@ def select_parameters(
         on_direction: Called with how many Gauss–Newton products have been computed, and of how many.
     """
     num_scales = posterior.num_scales
+    if target_inputs is None:
+        config = _with_output_layer(posterior, config)
     posterior, q = posterior.given_scales(q.mean), q.first(posterior.num_params)
     inputs, weights = _find_target_inputs(posterior, config, target_inputs, validation)
     config = config.with_defaults(
@@ -116,6 +120,14 @@ def captured_at(
     checked, weights = posterior.check_inputs("inputs", inputs), mean[: posterior.num_params]
     linear = linearise(posterior.given_scales(mean), weights, checked, jax.random.key(0))
     return find_captured(linear, of_model(posterior, selected))
+
+
+def _with_output_layer(posterior: Posterior, config: SelectionConfig) -> SelectionConfig:
+    """Where the noise is the fit's and nothing else is asked for, the output layer: its density is a quadratic form."""
+    is_open = config.within is None and config.threshold is None and config.target_inputs == "training"
+    if not (is_open and posterior.scales_are_cut and posterior.output_layer and config.rule in ("auto", "sensitivity")):
+        return config
+    return config.model_copy(update={"within": posterior.output_layer, "count": config.count or _OUTPUT_COUNT})
 
 
 def _within(posterior: Posterior, config: SelectionConfig, values: Array) -> tuple[Array, SelectionConfig]:
