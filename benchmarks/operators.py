@@ -2,12 +2,16 @@
 
     python benchmarks/operators.py DIRECTORY --runs RUNS                 all sets, both kinds; an hour and a half
     python benchmarks/operators.py DIRECTORY --runs RUNS --only darcy16/fno burgers16/fno
+    python benchmarks/operators.py DIRECTORY --runs RUNS --only darcy16/yardsticks    seconds
 
 DIRECTORY holds darcy16_train.npz, darcy16_test.npz, darcy32_test.npz, burgers16_train.npz and burgers16_test.npz. The
 set `burgers` is that of the paper, 1,000 functions to train on and 1,000 to test, generated here. The set `cone` is the
 synthetic stand-in, 68 inflows to train on, as many as the published data have, and 1,000 to test. Every run is what a
 user types: `vihmc init`, `vihmc run`. A run that is there is not made again. Scores of each go into
 benchmarks/results/operators.json as soon as they are known.
+
+`yardsticks`: ridge regression, and a Gaussian process with an RBF kernel on the sensors. Their hyper-parameters, and
+the std of each location, are found from a tenth of the training functions, left out; then all are fitted.
 
 `guarantee`: one half of the test functions calibrates bands that hold 95 % of the locations of a new function with a
 probability of 90 %; how many of the other half they hold, and how wide they are. The same from two other scales: the
@@ -27,6 +31,7 @@ import numpy as np
 
 import vihmc
 from vihmc.diagnostics.conformal import calibrate
+from vihmc.diagnostics.scores import gaussian, summarise
 from vihmc.paper.burgers import load_generated
 from vihmc.paper.cone import synthetic
 from vihmc.paper.settings import BurgersConfig, ConeConfig
@@ -43,8 +48,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("directory", type=Path)
     parser.add_argument("--runs", type=Path, required=True, help="a folder for the runs")
-    cases = [f"{name}/{kind}" for name in ("darcy16", "burgers16", "burgers") for kind in ("fno", "deeponet")]
-    cases.append("cone/deeponet")
+    kinds = ("fno", "deeponet", "yardsticks")
+    cases = [f"{name}/{kind}" for name in ("darcy16", "burgers16", "burgers") for kind in kinds]
+    cases += ["cone/deeponet", "cone/yardsticks"]
     parser.add_argument("--only", nargs="+", choices=cases, default=cases, metavar="SET/KIND")
     arguments = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
@@ -52,7 +58,7 @@ def main():
     for case in arguments.only:
         name, kind = case.split("/")
         folder = MADE_HERE[name](arguments.runs) if name in MADE_HERE else arguments.directory
-        found = run(name, kind, folder, arguments.runs)
+        found = fit_yardsticks(name, folder) if kind == "yardsticks" else run(name, kind, folder, arguments.runs)
         stored = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
         RESULTS.write_text(json.dumps(stored | {case: found}, indent=1, sort_keys=True) + "\n")
         print(case, json.dumps(found, indent=1), flush=True)
@@ -120,6 +126,58 @@ def guarantee(found, fields):
             "width": float(np.mean(bands.high - bands.low)),
         }
     return scores
+
+
+def fit_yardsticks(name, folder):
+    """Scores of the best ridge regression and the best Gaussian process."""
+    training, test = (read(folder / f"{name}_{part}.npz") for part in ("train", "test"))
+    order = np.random.default_rng(0).permutation(len(training[0]))
+    left_out, kept = np.split(order, [len(order) // 10])
+    scale = np.median(distances(training[0][kept[:200]], training[0][kept[:200]]))
+    kernels = {"ridge": [None], "gaussian_process": [scale * factor for factor in (0.25, 0.5, 1, 2, 4, 8)]}
+    found = {}
+    for method, lengths in kernels.items():
+        tried = []
+        for length in lengths:
+            for penalty in np.logspace(-8, 2, 21):
+                means = solve(*(values[kept] for values in training), training[0][left_out], length, penalty)
+                residual = training[1][left_out] - means
+                tried.append((np.mean(residual**2), length, penalty, np.sqrt(np.mean(residual**2, axis=0))))
+        _, length, penalty, std = min(tried, key=lambda one: one[0])
+        mean, std = solve(*training, test[0], length, penalty), np.maximum(std, 1e-3 * np.std(training[1]))
+        found[method] = score_normal(mean, std, test[1]) | {"length": length, "penalty": penalty}
+    return found
+
+
+def solve(inputs, targets, new, length, penalty):
+    """Kernel ridge regression around the mean, which is the mean of a Gaussian process; linear without a length."""
+    center, scale = inputs.mean(axis=0), inputs.std(axis=0).mean()
+    inputs, new, offset = (inputs - center) / scale, (new - center) / scale, targets.mean(axis=0)
+    if length is None:
+        between, across = inputs @ inputs.T / inputs.shape[1], new @ inputs.T / inputs.shape[1]
+    else:
+        between, across = (np.exp(-0.5 * (distances(rows, inputs) * scale / length) ** 2) for rows in (inputs, new))
+    return offset + across @ np.linalg.solve(between + penalty * np.eye(len(inputs)), targets - offset)
+
+
+def distances(first, second):
+    squares = np.sum(first**2, axis=1)[:, None] + np.sum(second**2, axis=1) - 2 * first @ second.T
+    return np.sqrt(np.maximum(squares, 0))
+
+
+def score_normal(mean, std, fields):
+    pointwise = gaussian(mean, np.broadcast_to(std, mean.shape), fields)
+    scores = summarise(pointwise, fields)
+    errors = np.linalg.norm(mean - fields, axis=1) / np.linalg.norm(fields, axis=1)
+    found = {name: float(getattr(scores, name)) for name in ("rmse", "crps", "log_predictive_density")}
+    return found | {"relative_l2": float(np.mean(errors)), "coverage": dict(scores.coverage)}
+
+
+def read(file):
+    """Functions and fields in rows."""
+    with np.load(file) as arrays:
+        functions, fields = arrays[ARRAYS[0]], arrays[ARRAYS[2]]
+    return functions.reshape(len(functions), -1).astype(float), fields.reshape(len(fields), -1).astype(float)
 
 
 def make_burgers(runs):

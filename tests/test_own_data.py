@@ -23,7 +23,7 @@ from vihmc.data.csv_columns import parse_csv
 from vihmc.data.data_file import read_data_file
 from vihmc.data.own_data import split_rows
 from vihmc.data.problem import Folds
-from vihmc.data.settings import DeepONetConfig, MLPConfig
+from vihmc.data.settings import DeepONetConfig, FNOConfig, MLPConfig
 from vihmc.errors import InputError
 from vihmc.models.features import Scaling, is_constant
 from vihmc.models.standardised import Standardised
@@ -335,6 +335,13 @@ def test_the_split_is_disjoint_and_depends_on_its_seed_alone():
     other = split_rows(50, config.model_copy(update={"data_seed": 1}), "rows")
     assert not np.array_equal(split.validation, other.validation)
     assert len(split_rows(3, MLPConfig(validation_share=0.01), "rows").validation) == 1
+
+
+def test_a_fifth_is_held_out_but_of_functions_at_most_a_hundred():
+    sizes = [(MLPConfig, 1000, 200), (FNOConfig, 1000, 100), (DeepONetConfig, 400, 80)]
+    for kind, num_rows, expected in sizes:
+        assert len(split_rows(num_rows, kind(), "rows").validation) == expected
+    assert len(split_rows(1000, FNOConfig(validation_share=0.3), "functions").validation) == 300
 
 
 def test_predictions_are_in_the_units_of_the_file(x64, csv_file):

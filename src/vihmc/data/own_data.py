@@ -11,6 +11,7 @@ from vihmc.errors import InputError
 from vihmc.models.features import Scaling, is_constant
 
 MIN_TRAINING = 2
+VALIDATION_SHARE = 0.2
 
 OBSERVATIONS = "validation targets are noisy observations, not the true function"
 
@@ -43,10 +44,13 @@ def split_rows(num_rows: int, config: OwnDataConfig, what: str) -> RowSplit:
     Raises:
         InputError: If too few are left to train on.
     """
-    num_validation = 0 if config.validation_file is not None else max(1, round(config.validation_share * num_rows))
+    validation_share = config.validation_share
+    if validation_share is None:
+        validation_share = min(VALIDATION_SHARE, config.most_validation / num_rows)
+    num_validation = 0 if config.validation_file is not None else max(1, round(validation_share * num_rows))
     num_calibration = round(config.calibration_share * num_rows)
     if num_rows - num_validation - num_calibration < MIN_TRAINING:
-        name, share = ("validation_share", config.validation_share)
+        name, share = ("validation_share", validation_share)
         if num_rows - num_validation >= MIN_TRAINING:
             name, share = ("calibration_share", config.calibration_share)
         raise InputError(

@@ -1,6 +1,7 @@
 """The settings of runs on your own data, with their defaults."""
 
-from typing import Annotated, Literal
+import math
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -24,8 +25,10 @@ class OwnDataConfig(ProblemSettings):
         None,
         description="A file of the same form with validation data; if not given, a share of `data_file` is held out.",
     )
-    validation_share: Probability = Field(
-        0.2, description="Share of `data_file` held out at random for validation, if there is no `validation_file`."
+    validation_share: Probability | None = Field(
+        None,
+        description="Share of `data_file` held out at random for validation, if there is no `validation_file`; if not "
+        "given, a fifth, but of an operator's functions at most 100.",
     )
     calibration_share: Annotated[float, Field(ge=0, lt=1)] = Field(
         0.0,
@@ -37,6 +40,8 @@ class OwnDataConfig(ProblemSettings):
         True,
         description="Whether the model standardises the data to mean 0, std 1; results are in the units of the file.",
     )
+    most_validation: ClassVar[float] = math.inf
+    """Most rows that are held out if no share is given: a function has many values to score."""
 
 
 class MLPConfig(OwnDataConfig):
@@ -73,6 +78,8 @@ class MLPConfig(OwnDataConfig):
 
 class OperatorConfig(OwnDataConfig):
     """Settings that all operators on your own data share: the arrays of the file, noise and prior."""
+
+    most_validation: ClassVar[float] = 100
 
     data_file: str | None = Field(None, description="A .npz or .mat file with functions, locations and fields.")
     functions: str = Field("branch_in", description="The array of functions at their sensors, (functions, sensors).")
