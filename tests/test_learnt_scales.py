@@ -119,6 +119,7 @@ def test_log_density_has_every_term(x64, linear):
 SAMPLERS = {"sampled jointly": {"metric": "adapted"}, "integrated out": {"metric": "fisher"}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_chains_have_the_exact_scales_and_predictions(x64, linear, sampler):
     posterior = linear.posterior

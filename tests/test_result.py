@@ -249,6 +249,7 @@ def test_a_wrong_name_gets_the_nearest_one():
         vihmc.infer(build(), num_chains=0)
 
 
+@pytest.mark.slow
 def test_progress_is_shown_unless_it_is_not_wanted(result, capsys):
     result.extend(1)
     assert "HMC on selected parameters: done in" in capsys.readouterr().err

@@ -100,6 +100,7 @@ def infer_operator():
     return posterior, infer(posterior, config, initial_params=model.init(jax.random.key(0)))
 
 
+@pytest.mark.slow
 def test_densities_of_all_fits_are_those_of_their_own_frozen_values(x64):
     posterior, found = infer_operator()
     check_densities(posterior, found)
