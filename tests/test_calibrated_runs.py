@@ -151,7 +151,7 @@ def test_an_operator_is_calibrated_on_whole_functions(command, tmp_path):
     np.savez(tmp_path / "data.npz", **arrays)
     settings = '[problem]\nname = "deeponet"\ndata_file = "data.npz"\ncalibration_share = 0.25\n' + network
     (tmp_path / "my.toml").write_text(settings, encoding="utf-8")
-    code, out, err = command("run", "my.toml", *OPTIONS, "--out", "run")
+    code, out, err = command("run", "my.toml", *OPTIONS, "--set", "num_fits=1", "--out", "run")
     assert (code, err) == (0, "")
     summary = summary_of(tmp_path / "run")
     assert {"noise_std[0]", "noise_std[1]"} <= set(summary["scales"])

@@ -589,7 +589,7 @@ def test_an_operator_from_an_npz_file(x64, tmp_path):
     (tmp_path / "my.toml").write_text(starter_toml("deeponet", tmp_path / "plate.npz"))
     sizes = ("branch_hidden=[8]", "trunk_hidden=[8]", "latent_size=6")
     adam = ("vi.optimizer=adam", "vi.learning_rate=1e-2", "vi.initial_std=1e-2", "vi.map_steps=400")
-    short = ("hmc.step_size=1e-3", "hmc.num_warmup=0", "hmc.num_integration_steps=5")
+    short = ("num_fits=1", "hmc.metric=q", "hmc.step_size=1e-3", "hmc.num_warmup=0", "hmc.num_integration_steps=5")
     config = config_of(tmp_path / "my.toml", *(f"problem.{size}" for size in sizes), *adam, *short)
     problem = build_problem(config.problem)
     found = infer(problem.posterior, config, initial_params=problem.initial_params(jax.random.key(0)))
@@ -605,8 +605,9 @@ def test_leave_out_runs_select_at_the_target_inputs(x64, tmp_path, npz_file):
     np.savez(tmp_path / "target.npz", functions=target)
     sizes = ("branch_hidden=[4]", "trunk_hidden=[4]", "latent_size=2", f"data_file={npz_file}", "model_dtype=float64")
     overrides = [f"problem.{size}" for size in sizes] + ["vi.map_steps=20", "vi.num_steps=20", "vi.record_every=20"]
-    overrides += ["vi.num_bound_samples=2", "vi.optimizer=adam", "hmc.step_size=1e-3", "hmc.num_warmup=0"]
-    overrides += ["hmc.num_draws=4", "hmc.num_chains=2", "hmc.num_integration_steps=2", "prediction.num_vi_draws=5"]
+    overrides += ["num_fits=1", "hmc.metric=q", "vi.num_bound_samples=2", "vi.optimizer=adam", "hmc.step_size=1e-3"]
+    overrides += ["hmc.num_warmup=0", "hmc.num_draws=4", "hmc.num_chains=2", "hmc.num_integration_steps=2"]
+    overrides += ["prediction.num_vi_draws=5"]
     overrides += [f"selection.target_inputs={tmp_path / 'target.npz'}", "selection.rule=sensitivity"]
     config = build_config(load_preset("deeponet", "quick"), overrides=[*overrides, "leave_out.num_folds=2"])
     problem = build_problem(config.problem)
